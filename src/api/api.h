@@ -1,0 +1,164 @@
+/* The verbs: the only door to core, for every dialect alike. One function a verb, typed request in, typed reply out.
+ *
+ * Authentication and tenancy live here: every verb takes a caller, and a sandbox of another tenant is "not found". A
+ * sandbox is named by id or name (`ref`). Synchronous verbs return 0 or a negative errno and fill `e`. Asynchronous ones
+ * answer through `done` exactly once, from the loop or before they return; when the asker goes away first, it calls
+ * api_forget(ctx) with the same ctx: then nothing is called any more (the work itself goes on).
+ * Views are valid during the callback only. Strings in specs are copied; specs stay the caller's. */
+#ifndef CAISSON_API_API_H
+#define CAISSON_API_API_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "model/op.h"
+#include "model/sandbox.h"
+
+#include <uv.h>
+
+struct api;
+struct core;
+
+struct caller {
+	char key_id[40];
+	char tenant[64];
+	bool operator_; /* may manage keys and images, and see every tenant's sandboxes when asked */
+};
+
+struct api *api_new(uv_loop_t *loop, struct core *core);
+void api_free(struct api *a);
+void api_forget(struct api *a, void *ctx);
+
+/* --- keys --- */
+int api_authenticate(struct api *a, struct str key, struct caller *ret, struct err *e);
+/* The caller that may use this sandbox by its preview token (constant-time compare). */
+int api_authenticate_preview(struct api *a, const char *ref, struct str token, struct caller *ret, struct err *e);
+struct key_view {
+	const char *id, *name, *tenant;
+	bool operator_, revoked;
+	uint64_t created_ms, used_ms;
+};
+int api_key_create(struct api *a, const struct caller *c, const char *name, const char *tenant, bool operator_, char ret_key[static 48],
+                   char ret_id[static 40], struct err *e);
+int api_key_list(struct api *a, const struct caller *c, void (*each)(void *ctx, const struct key_view *k), void *ctx, struct err *e);
+int api_key_revoke(struct api *a, const struct caller *c, const char *id, struct err *e);
+
+/* --- sandboxes --- */
+typedef void (*api_sandbox_fn)(void *ctx, const struct err *e, const struct sandbox_view *v);
+typedef void (*api_done_fn)(void *ctx, const struct err *e);
+/* Answers when it is running (or with the reason why not). */
+void api_sandbox_create(struct api *a, const struct caller *c, const struct sandbox_spec *spec, api_sandbox_fn done, void *ctx);
+int api_sandbox_get(struct api *a, const struct caller *c, const char *ref, struct sandbox_view *ret, struct err *e);
+struct sandbox_query {
+	struct pairs labels;         /* all must match */
+	unsigned states;             /* bit per sandbox_state; 0 = all but DELETED */
+	const char *id_prefix, *name_prefix;
+	const char *cursor;          /* from *ret_next */
+	size_t limit;                /* 0 = 100; at most 1000 */
+	bool newest_first;
+	uint64_t skip;               /* for page-numbered dialects */
+};
+/* Calls each for a page; *ret_next gets a heap cursor or NULL, *ret_total (may be NULL) the number of all matches. */
+int api_sandbox_list(struct api *a, const struct caller *c, const struct sandbox_query *q,
+                     void (*each)(void *ctx, const struct sandbox_view *v), void *ctx, char **ret_next, uint64_t *ret_total, struct err *e);
+void api_sandbox_start(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx);
+void api_sandbox_stop(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx);
+void api_sandbox_pause(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx);
+void api_sandbox_resume(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx);
+/* Also when it does not exist (then e is ERR_NOT_FOUND: a dialect may call that success). */
+void api_sandbox_delete(struct api *a, const struct caller *c, const char *ref, api_done_fn done, void *ctx);
+int api_sandbox_set_labels(struct api *a, const struct caller *c, const char *ref, const struct pairs *labels, struct err *e);
+int api_sandbox_set_env(struct api *a, const struct caller *c, const char *ref, const struct pairs *set, char *const *unset, struct err *e);
+int api_sandbox_set_lifetime(struct api *a, const struct caller *c, const char *ref, const struct lifetime *l, struct err *e);
+int api_sandbox_set_extra(struct api *a, const struct caller *c, const char *ref, const char *extra, struct err *e);
+int api_sandbox_touch(struct api *a, const struct caller *c, const char *ref, struct err *e); /* counts as activity */
+typedef void (*api_usage_fn)(void *ctx, const struct err *e, const struct usage *u);
+void api_sandbox_usage(struct api *a, const struct caller *c, const char *ref, api_usage_fn done, void *ctx);
+
+/* --- runs --- */
+typedef void (*api_run_fn)(void *ctx, const struct err *e, const struct run_view *r);
+/* Answers as soon as the run has its id (state QUEUED or RUNNING): everything else by the calls below. */
+void api_run_start(struct api *a, const struct caller *c, const char *ref, const struct run_spec *spec, api_run_fn done, void *ctx);
+int api_run_get(struct api *a, const struct caller *c, const char *ref, const char *run, struct run_view *ret, struct err *e);
+int api_run_list(struct api *a, const struct caller *c, const char *ref, const char *session /* NULL = all */,
+                 void (*each)(void *ctx, const struct run_view *r), void *ctx, struct err *e);
+/* Answers once the run has ended (at once when it has). */
+void api_run_wait(struct api *a, const struct caller *c, const char *ref, const char *run, api_run_fn done, void *ctx);
+/* The bytes of one stream in [offset, offset+max) that are there now; appended to out. */
+int api_run_output(struct api *a, const struct caller *c, const char *ref, const char *run, int stream, uint64_t offset, size_t max,
+                   struct buf *out, struct err *e);
+int api_run_cancel(struct api *a, const struct caller *c, const char *ref, const char *run, struct err *e);
+int api_run_signal(struct api *a, const struct caller *c, const char *ref, const char *run, int signo, bool tree, struct err *e);
+int api_run_resize(struct api *a, const struct caller *c, const char *ref, const char *run, uint16_t rows, uint16_t cols, struct err *e);
+/* Takes at most what there is room for and returns that number of bytes (0 = wait for on_room of the follower, or retry);
+ * ERR_GONE when the run has ended or its stdin is closed. */
+ssize_t api_run_write(struct api *a, const struct caller *c, const char *ref, const char *run, struct str bytes, struct err *e);
+int api_run_close_stdin(struct api *a, const struct caller *c, const char *ref, const char *run, struct err *e);
+
+/* A follower is told of output from given offsets on, of everything, in order, until the end; then freed by its owner. */
+struct follower;
+struct follower_events {
+	void (*on_output)(void *ctx, int stream, uint64_t offset, struct str bytes);
+	void (*on_stdin_room)(void *ctx);
+	void (*on_end)(void *ctx, const struct run_view *r); /* after the last byte; also when the sandbox goes away (LOST) */
+};
+struct follower *api_run_follow(struct api *a, const struct caller *c, const char *ref, const char *run, uint64_t stdout_offset,
+                                uint64_t stderr_offset, const struct follower_events *ev, void *ctx, struct err *e);
+void follower_pause(struct follower *f);  /* no on_output until resumed; nothing is lost */
+void follower_resume(struct follower *f);
+void follower_free(struct follower *f);   /* no further callback; allowed inside one */
+
+/* --- sessions --- */
+void api_session_create(struct api *a, const struct caller *c, const char *ref, const char *id, const char *cwd, const struct pairs *env,
+                        api_done_fn done, void *ctx); /* ERR_CONFLICT when it exists */
+int api_session_list(struct api *a, const struct caller *c, const char *ref, void (*each)(void *ctx, const struct session_view *s), void *ctx,
+                     struct err *e);
+int api_session_get(struct api *a, const struct caller *c, const char *ref, const char *id, struct session_view *ret, struct err *e);
+void api_session_delete(struct api *a, const struct caller *c, const char *ref, const char *id, api_done_fn done, void *ctx);
+
+/* --- files, ports: operations inside --- */
+struct api_op;
+/* NULL and e when it can't be begun (no such sandbox, not running). The spec's user and cwd default to the sandbox's. */
+struct api_op *api_op_open(struct api *a, const struct caller *c, const char *ref, const struct op_spec *spec, const struct op_events *ev,
+                           void *ctx, struct err *e);
+size_t api_op_room(const struct api_op *op);
+int api_op_write(struct api_op *op, struct str bytes); /* at most room, else -EAGAIN */
+void api_op_eof(struct api_op *op);
+void api_op_pause(struct api_op *op);
+void api_op_resume(struct api_op *op);
+void api_op_cancel(struct api_op *op); /* no further callback; freed. After on_end the op is already gone. */
+
+/* --- images, server --- */
+struct image_view {
+	const char *digest;            /* sha256:<64 hex> */
+	const char *const *names;      /* NULL-terminated references that point to it */
+	uint64_t size_bytes, created_ms;
+	const char *user, *workdir;    /* or NULL */
+};
+int api_image_list(struct api *a, const struct caller *c, void (*each)(void *ctx, const struct image_view *v), void *ctx, struct err *e);
+int api_image_get(struct api *a, const struct caller *c, const char *ref, struct image_view *ret, struct err *e);
+int api_image_remove(struct api *a, const struct caller *c, const char *ref, struct err *e);
+
+struct server_info {
+	const char *version;
+	const char *default_boundary;
+	const char *const *boundaries; /* NULL-terminated, usable ones */
+	unsigned caps;                 /* of the default one */
+	uint64_t sandboxes, running;
+	const struct resources *defaults;
+};
+int api_info(struct api *a, struct server_info *ret);
+
+/* --- events --- */
+struct event_view {
+	uint64_t seq;
+	uint64_t at_ms;
+	const char *type;              /* "sandbox.created" "sandbox.state" "sandbox.deleted" "run.started" "run.ended" */
+	const struct sandbox_view *sandbox;
+	enum sandbox_state old_state;  /* for sandbox.state */
+	const struct run_view *run;    /* for run.* */
+};
+struct subscription;
+struct subscription *api_subscribe(struct api *a, const struct caller *c, void (*on_event)(void *ctx, const struct event_view *ev), void *ctx);
+void subscription_free(struct subscription *s); /* allowed inside on_event */
+
+#endif

@@ -1,0 +1,75 @@
+/* A boundary: the kind of isolation a sandbox runs behind. The interface that every kind fills in, and all that core knows.
+ *
+ * Calls do not block. Each answers exactly once through its callback, later or before it returns. A kind never reports
+ * success for less than was asked: a limit or feature it cannot give is an error that names the cause (ERR_UNAVAILABLE
+ * for the host's lack, ERR_UNSUPPORTED for the kind's).
+ *
+ * Life of one sandbox as a boundary sees it:  create -> [stop -> start]* -> destroy.
+ * `create` makes the disk and starts it; `stop` ends every process and keeps the disk (unless spec.ephemeral); `destroy`
+ * removes everything and succeeds also when nothing is there (twice, half-made, after a crash).
+ *
+ * A started sandbox holds our guest program as PID 1, which answers the guest protocol (docs/protocol/guest.md) on
+ * the descriptor of open_guest(). It may be opened again at any time: the newest connection replaces the one before, and
+ * nothing is lost by that. */
+#ifndef CAISSON_BOUNDARY_BOUNDARY_H
+#define CAISSON_BOUNDARY_BOUNDARY_H
+
+#include "base/err.h"
+#include "model/sandbox.h"
+
+#include <uv.h>
+
+enum boundary_cap {
+	BOUNDARY_CAN_PAUSE = 1 << 0,
+	BOUNDARY_CAN_SNAPSHOT_DISK = 1 << 1,
+	BOUNDARY_CAN_SNAPSHOT_MEMORY = 1 << 2,
+	BOUNDARY_STRONG = 1 << 3, /* a separate kernel */
+};
+
+/* What a kind is asked to make. Pointers are borrowed for the call. */
+struct boundary_spec {
+	const char *id;          /* sandbox id: 36 characters [0-9a-f-], used in names on the host */
+	const char *image_root;  /* absolute path of the image's root directory (read-only, content-addressed) */
+	const char *image_digest;
+	const char *hostname;    /* 1..63 characters [a-zA-Z0-9-] */
+	struct resources resources; /* no zero in it */
+	bool ephemeral;
+};
+
+struct boundary_exit { /* an started sandbox has ended by itself */
+	bool oom;            /* of memory */
+	char reason[200];    /* plain words */
+};
+
+struct boundary;
+typedef void (*boundary_done_fn)(void *ctx, const struct err *e); /* e NULL = done */
+typedef void (*boundary_usage_fn)(void *ctx, const struct err *e, const struct usage *u);
+typedef void (*boundary_list_fn)(void *ctx, const struct err *e, const char *const *ids, const bool *started, size_t n);
+/* Not called for an end that stop or destroy asked for. */
+typedef void (*boundary_exit_fn)(void *ctx, const char *id, const struct boundary_exit *x);
+
+struct boundary_ops {
+	const char *name; /* "process" */
+	unsigned caps;    /* boundary_cap bits */
+	/* All sandboxes of this data folder that are there now, whoever made them: for adoption after a restart. */
+	void (*list)(struct boundary *b, boundary_list_fn done, void *ctx);
+	void (*create)(struct boundary *b, const struct boundary_spec *spec, boundary_done_fn done, void *ctx);
+	void (*start)(struct boundary *b, const struct boundary_spec *spec, boundary_done_fn done, void *ctx);
+	void (*stop)(struct boundary *b, const char *id, boundary_done_fn done, void *ctx);
+	void (*destroy)(struct boundary *b, const char *id, boundary_done_fn done, void *ctx);
+	void (*pause)(struct boundary *b, const char *id, boundary_done_fn done, void *ctx);
+	void (*resume)(struct boundary *b, const char *id, boundary_done_fn done, void *ctx);
+	void (*usage)(struct boundary *b, const char *id, boundary_usage_fn done, void *ctx);
+	/* A connected stream to PID 1: non-blocking, close-on-exec, owned by the caller. Returns it or a negative errno. */
+	int (*open_guest)(struct boundary *b, const char *id, struct err *e);
+	void (*free)(struct boundary *b); /* leaves the sandboxes alone */
+};
+
+/* The head of every kind's own struct. */
+struct boundary {
+	const struct boundary_ops *ops;
+	boundary_exit_fn on_exit;
+	void *on_exit_ctx;
+};
+
+#endif

@@ -1,0 +1,107 @@
+/* The daemon's end of one guest connection: turns calls into frames and frames into events. Knows the guest protocol and
+ * nothing of sandboxes, states or storage.
+ *
+ * Not thread-safe; lives on one loop. Callbacks run from the loop only, never from inside a call made here, and may call
+ * anything here but link_free (use link_close and free later, or free from on_closed). After on_closed no further
+ * callback comes; all ops have got their op_end before it. */
+#ifndef CAISSON_CORE_LINK_H
+#define CAISSON_CORE_LINK_H
+
+#include "base/err.h"
+#include "model/op.h"
+#include "model/sandbox.h"
+
+#include <uv.h>
+
+struct link;
+
+enum { LINK_STDOUT = 1, LINK_STDERR = 2 };
+
+struct link_run_end {
+	int exit_code, signal;        /* as in struct run_view */
+	bool timed_out, canceled;
+	bool failed;                  /* was never started; message says why (bad cwd, unknown user, dead session ...) */
+	int errnum;                   /* with failed: positive errno */
+	char message[200];
+	uint64_t stdout_bytes, stderr_bytes; /* final totals; all of it has been delivered before this event */
+	uint64_t duration_ms;
+	bool session_ended;           /* a session's shell went with it (the command was `exit`, or killed it) */
+};
+
+struct link_run_state { /* a run the guest knows, told at hello */
+	uint64_t run;
+	bool ended;
+};
+
+struct link_events {
+	/* The guest answered: it is up. Runs it knows from before (empty for a fresh one): attach or release each. */
+	void (*on_hello)(void *ctx, const struct link_run_state *runs, size_t n);
+	void (*on_run_started)(void *ctx, uint64_t run);
+	/* Bytes at offset of the run's stream, in order, without gaps from what run_attach said. */
+	void (*on_run_output)(void *ctx, uint64_t run, int stream, uint64_t offset, struct str bytes);
+	void (*on_run_stdin_room)(void *ctx, uint64_t run); /* link_run_stdin_room() became non-zero again */
+	void (*on_run_end)(void *ctx, uint64_t run, const struct link_run_end *end);
+	void (*on_session_end)(void *ctx, const char *session, int exit_code);
+	void (*on_closed)(void *ctx, const struct err *why);
+};
+
+/* Takes fd (also on failure). Says hello; nothing may be asked before on_hello, except run_start and op_open, which may
+ * be sent ahead and are queued by the guest. */
+struct link *link_new(uv_loop_t *loop, int fd, const struct link_events *ev, void *ctx);
+void link_close(struct link *l); /* on_closed will come */
+void link_free(struct link *l);
+bool link_is_open(const struct link *l);
+
+/* --- runs --- */
+/* `env` is the complete environment but for HOME, USER, LOGNAME, SHELL, PATH, which the guest adds from the user's entry
+ * and the image when absent; user/cwd NULL: the guest's default. Never fails here: trouble comes as on_run_end(failed).
+ * Shell and code have been turned into argv + script by the caller: a script of any length is given to the program
+ * as an already open, readable descriptor whose /dev/fd path replaces the argv element that is exactly "{script}"; with
+ * script_suffix (".ts") it is a real file with that ending in a private directory, removed when the run ends. */
+struct link_run_spec {
+	const char *const *argv;  /* NULL-terminated; with session: argv[0] is the shell text */
+	struct str script;        /* p NULL = none */
+	const char *script_suffix;
+	const struct pairs *env;
+	const char *cwd, *user, *session;
+	bool stdin_open, pty, merge_stderr;
+	struct str stdin_bytes;   /* fed first; with !stdin_open then end of file */
+	uint16_t rows, cols;
+	uint64_t timeout_ms;
+};
+void link_run_start(struct link *l, uint64_t run, const struct link_run_spec *spec);
+/* Go on delivering from these offsets (bytes the daemon already has are not sent again). */
+void link_run_attach(struct link *l, uint64_t run, uint64_t stdout_offset, uint64_t stderr_offset);
+/* The daemon has stream bytes before `offset` safe; the guest may forget them and read on. Cheap; batched. */
+void link_run_ack(struct link *l, uint64_t run, int stream, uint64_t offset);
+void link_run_release(struct link *l, uint64_t run); /* forget an ended run */
+size_t link_run_stdin_room(const struct link *l, uint64_t run);
+int link_run_stdin(struct link *l, uint64_t run, struct str bytes); /* at most room bytes, else -EAGAIN; -ENOENT unknown */
+void link_run_stdin_eof(struct link *l, uint64_t run);
+/* tree: every process the run ever started, also those that left its process group or session; else the main process
+ * (of a pty: its foreground group). */
+void link_run_signal(struct link *l, uint64_t run, int signo, bool tree);
+void link_run_cancel(struct link *l, uint64_t run); /* SIGKILL to the tree, ends as canceled */
+void link_run_resize(struct link *l, uint64_t run, uint16_t rows, uint16_t cols);
+
+/* --- sessions --- */
+struct link_session_spec {
+	const char *id;           /* 1..128 bytes */
+	const struct pairs *env;
+	const char *cwd, *user;
+};
+typedef void (*link_reply_fn)(void *ctx, const struct err *e);
+void link_session_open(struct link *l, const struct link_session_spec *spec, link_reply_fn done, void *ctx);
+void link_session_close(struct link *l, const char *id, link_reply_fn done, void *ctx); /* ends its whole tree */
+
+/* --- ops (model/op.h) --- */
+struct link_op;
+struct link_op *link_op_open(struct link *l, const struct op_spec *spec, const struct op_events *ev, void *ctx);
+size_t link_op_room(const struct link_op *op);
+int link_op_write(struct link_op *op, struct str bytes); /* at most room, else -EAGAIN */
+void link_op_eof(struct link_op *op);
+void link_op_pause(struct link_op *op);   /* on_data stops soon: credit is withheld (at most a window more arrives) */
+void link_op_resume(struct link_op *op);
+void link_op_cancel(struct link_op *op);  /* no further callback; the op is freed */
+
+#endif

@@ -1,0 +1,91 @@
+/* What the server says about a sandbox, a run, a session, a file: plain data handed out by the api layer.
+ *
+ * A view is valid only inside the call that hands it out; copy what must live longer. */
+#ifndef CAISSON_MODEL_SANDBOX_H
+#define CAISSON_MODEL_SANDBOX_H
+
+#include "model/spec.h"
+
+enum sandbox_state {
+	SANDBOX_CREATING,
+	SANDBOX_RUNNING,
+	SANDBOX_PAUSED,
+	SANDBOX_STOPPING,
+	SANDBOX_STOPPED,
+	SANDBOX_STARTING,
+	SANDBOX_DELETING,
+	SANDBOX_DELETED,
+	SANDBOX_ERROR,
+	SANDBOX_STATE_COUNT
+};
+const char *sandbox_state_name(enum sandbox_state s);
+int sandbox_state_parse(struct str name, enum sandbox_state *ret);
+
+struct sandbox_view {
+	const char *id;    /* UUID */
+	const char *name;
+	enum sandbox_state state;
+	const char *error; /* why, in state ERROR; else NULL */
+	const char *image_digest;
+	const char *boundary; /* resolved name */
+	const struct sandbox_spec *spec; /* with defaults resolved */
+	const char *user;    /* effective default user */
+	const char *owner;   /* id of the key that created it */
+	const char *preview_token;
+	uint64_t created_ms, updated_ms, active_ms; /* unix milliseconds */
+};
+
+enum run_state { RUN_QUEUED, RUN_RUNNING, RUN_EXITED, RUN_FAILED /* never started: see message */, RUN_LOST /* sandbox ended */ };
+const char *run_state_name(enum run_state s); /* "queued" "running" "exited" "failed" "lost" */
+
+struct run_view {
+	const char *id;          /* run_... */
+	const char *session;     /* or NULL */
+	const char *display;
+	enum run_state state;
+	int exit_code;           /* valid when EXITED and signal == 0; 126/127 as in a shell */
+	int signal;              /* 0, or the signal that ended it; exit_code is then 128 + signal */
+	bool timed_out, canceled, oom, truncated, pty;
+	const char *message;     /* reason in plain words for FAILED/LOST, or NULL */
+	uint64_t stdout_bytes, stderr_bytes; /* produced so far (with truncation: more than can be read back) */
+	uint64_t started_ms, ended_ms;       /* unix ms; ended 0 while running */
+	uint64_t duration_ms;
+};
+static inline bool run_view_ended(const struct run_view *r)
+{
+	return r->state >= RUN_EXITED;
+}
+
+struct session_view {
+	const char *id;   /* chosen by the caller */
+	bool alive;
+	uint64_t created_ms;
+};
+
+enum file_type { FILE_REGULAR, FILE_DIRECTORY, FILE_SYMLINK, FILE_FIFO, FILE_SOCKET, FILE_CHAR, FILE_BLOCK };
+const char *file_type_name(enum file_type t); /* "file" "directory" "symlink" "fifo" "socket" "char" "block" */
+
+struct file_info {
+	const char *path;        /* as asked, or relative to the listed directory */
+	const char *name;        /* last component */
+	enum file_type type;     /* of the entry itself */
+	bool is_dir;             /* after following a symlink */
+	uint64_t size;
+	uint32_t mode;           /* permission bits incl. setuid, setgid, sticky */
+	uint32_t uid, gid;       /* as seen inside */
+	const char *owner, *group; /* names inside, or decimal ids */
+	int64_t mtime_ms;        /* unix */
+	const char *target;      /* of a symlink, or NULL */
+};
+
+struct usage {
+	uint64_t memory_bytes, memory_limit_bytes;
+	uint64_t cpu_usec;       /* consumed since start */
+	double cpu_limit;        /* cores */
+	uint64_t pids, pids_limit;
+	uint64_t disk_bytes, disk_limit_bytes;
+	uint64_t inodes, inodes_limit;
+	uint64_t oom_kills;
+};
+
+#endif

@@ -1,0 +1,82 @@
+/* All SQL of the daemon: what must survive a kill -9, in one SQLite file (WAL, synchronous=NORMAL: safe against the death
+ * of the process; against power loss the last moments may be missing, and then the sandboxes are gone as well. Keys are
+ * written with synchronous=FULL).
+ *
+ * Blocking, but only for a local write without fsync. One connection, one thread. Rows are handed out as plain structs
+ * with heap strings (x_done frees). Unknown later columns survive: schema changes are numbered migrations. */
+#ifndef CAISSON_STORE_STORE_H
+#define CAISSON_STORE_STORE_H
+
+#include "base/err.h"
+#include "model/sandbox.h"
+
+struct store;
+/* Opens or makes the file (mode 0600), migrates. Refuses a newer schema. */
+int store_open(const char *path, struct store **ret, struct err *e);
+void store_close(struct store *s);
+/* Groups the writes of one turn of the loop; nests. */
+void store_begin(struct store *s);
+void store_commit(struct store *s);
+
+/* --- keys: only the SHA-256 of a key is kept --- */
+struct key_row {
+	char *id, *name, *tenant;
+	unsigned char hash[32];
+	bool operator_, revoked;
+	uint64_t created_ms, used_ms;
+};
+void key_row_done(struct key_row *k);
+int store_key_add(struct store *s, const struct key_row *k, struct err *e);
+int store_key_by_hash(struct store *s, const unsigned char hash[32], struct key_row *ret); /* 0 or -ENOENT */
+int store_key_each(struct store *s, int (*each)(void *ctx, const struct key_row *k), void *ctx);
+int store_key_revoke(struct store *s, const char *id, struct err *e); /* ERR_NOT_FOUND */
+void store_key_used(struct store *s, const char *id, uint64_t at_ms);
+
+/* --- sandboxes: a row from create to the end of delete --- */
+struct sandbox_row {
+	char *id, *name, *tenant, *key_id, *preview_token;
+	enum sandbox_state state;
+	char *error;
+	char *image_digest, *image_root, *boundary, *user;
+	struct sandbox_spec spec;
+	uint64_t created_ms, updated_ms, active_ms, stopped_ms;
+	uint64_t next_run; /* numbers below are used up */
+};
+void sandbox_row_done(struct sandbox_row *r);
+/* Insert or replace. ERR_CONFLICT when another sandbox of the tenant has the name or the idempotency key. */
+int store_sandbox_put(struct store *s, const struct sandbox_row *r, struct err *e);
+void store_sandbox_state(struct store *s, const char *id, enum sandbox_state state, const char *error, uint64_t at_ms);
+void store_sandbox_active(struct store *s, const char *id, uint64_t at_ms);
+void store_sandbox_delete(struct store *s, const char *id); /* with its runs and sessions */
+int store_sandbox_each(struct store *s, int (*each)(void *ctx, const struct sandbox_row *r), void *ctx);
+
+/* --- runs --- */
+struct run_row {
+	char *sandbox_id;
+	uint64_t number;         /* unique in the sandbox; the guest's id of it */
+	char *session, *display, *idempotency_key, *message;
+	enum run_state state;
+	int exit_code, signal;
+	bool timed_out, canceled, oom, truncated, pty, merge_stderr;
+	uint64_t stdout_bytes, stderr_bytes, started_ms, ended_ms, duration_ms, output_max;
+	/* The output itself while it is small; the rest is in spool files (core/output.h). NULL = none or in files. */
+	uint8_t *stdout_data, *stderr_data;
+	size_t stdout_len, stderr_len;
+};
+void run_row_done(struct run_row *r);
+void store_run_put(struct store *s, const struct run_row *r); /* insert or replace */
+int store_run_each(struct store *s, const char *sandbox_id, int (*each)(void *ctx, const struct run_row *r), void *ctx);
+void store_run_delete(struct store *s, const char *sandbox_id, uint64_t number);
+
+/* --- sessions --- */
+struct session_row {
+	char *sandbox_id, *id;
+	bool alive;
+	uint64_t created_ms;
+};
+void session_row_done(struct session_row *r);
+void store_session_put(struct store *s, const struct session_row *r);
+void store_session_delete(struct store *s, const char *sandbox_id, const char *id);
+int store_session_each(struct store *s, const char *sandbox_id, int (*each)(void *ctx, const struct session_row *r), void *ctx);
+
+#endif

@@ -1,0 +1,51 @@
+/* What the daemon may ask of the warden, and the answers: fixed-size records over a SOCK_SEQPACKET pair, one request and
+ * one answer per message, matched by `serial`. Same host, same build: native layout, checked by `magic` and size.
+ *
+ * The daemon is not trusted by the warden: it re-validates every field (an id is 36 characters [0-9a-f-], an image is named by
+ * its digest and looked for in the warden's own folder, numbers are within bounds), and acts only on sandboxes it made itself.
+ * Nothing else is parsed by the warden. */
+#ifndef CAISSON_WIRE_WARDEN_H
+#define CAISSON_WIRE_WARDEN_H
+
+#include <stdint.h>
+
+#define WARDEN_MAGIC 0x43574431u /* "CWD1"; changes with any field */
+enum warden_op {
+	WARDEN_PROBE = 1,
+	WARDEN_LIST,     /* answers one WARDEN_ITEM per sandbox (same serial), then the final answer */
+	WARDEN_CREATE,
+	WARDEN_START,
+	WARDEN_STOP,
+	WARDEN_DESTROY,
+	WARDEN_PAUSE,
+	WARDEN_RESUME,
+	WARDEN_USAGE,
+	/* from the warden */
+	WARDEN_ITEM,
+	WARDEN_EXIT,     /* unasked, serial 0: PID 1 of a sandbox has ended by itself */
+	WARDEN_ANSWER,
+};
+
+struct warden_request {
+	uint32_t magic, op;
+	uint64_t serial;
+	char id[40];
+	char image_digest[80];
+	char hostname[64];
+	uint64_t memory_mib, disk_mib, pids, cpu_millis; /* cpu_millis: 1000 = one core */
+	uint32_t ephemeral, reserved;
+};
+
+struct warden_answer {
+	uint32_t magic, op;
+	uint64_t serial;
+	char id[40];
+	uint32_t kind;   /* enum err_kind; 0 = done */
+	int32_t errnum;
+	char message[400];
+	uint32_t started, oom;
+	uint64_t memory_bytes, memory_limit, cpu_usec, cpu_millis, pids, pids_limit, oom_kills;
+	uint64_t disk_bytes, disk_limit, inodes, inodes_limit;
+};
+
+#endif
