@@ -32,6 +32,9 @@ void api_forget(struct api *a, void *ctx);
 int api_authenticate(struct api *a, struct str key, struct caller *ret, struct err *e);
 /* The caller that may use this sandbox by its preview token (constant-time compare). */
 int api_authenticate_preview(struct api *a, const char *ref, struct str token, struct caller *ret, struct err *e);
+/* The owner of this sandbox, with no proof of anything: only for what the sandbox's own settings open to whoever has a link
+ * (a public preview, a signed URL whose signature was checked). ref must be an id: a name belongs to a tenant. */
+int api_owner_of(struct api *a, const char *id, struct caller *ret, struct err *e);
 struct key_view {
 	const char *id, *name, *tenant;
 	bool operator_, revoked;
