@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "model/event.h"
 #include "model/op.h"
 #include "model/sandbox.h"
 
@@ -99,11 +100,6 @@ int api_run_close_stdin(struct api *a, const struct caller *c, const char *ref, 
 
 /* A follower is told of output from given offsets on, of everything, in order, until the end; then freed by its owner. */
 struct follower;
-struct follower_events {
-	void (*on_output)(void *ctx, int stream, uint64_t offset, struct str bytes);
-	void (*on_stdin_room)(void *ctx);
-	void (*on_end)(void *ctx, const struct run_view *r); /* after the last byte; also when the sandbox goes away (LOST) */
-};
 struct follower *api_run_follow(struct api *a, const struct caller *c, const char *ref, const char *run, uint64_t stdout_offset,
                                 uint64_t stderr_offset, const struct follower_events *ev, void *ctx, struct err *e);
 void follower_pause(struct follower *f);  /* no on_output until resumed; nothing is lost */
@@ -152,14 +148,6 @@ struct server_info {
 int api_info(struct api *a, struct server_info *ret);
 
 /* --- events --- */
-struct event_view {
-	uint64_t seq;
-	uint64_t at_ms;
-	const char *type;              /* "sandbox.created" "sandbox.state" "sandbox.deleted" "run.started" "run.ended" */
-	const struct sandbox_view *sandbox;
-	enum sandbox_state old_state;  /* for sandbox.state */
-	const struct run_view *run;    /* for run.* */
-};
 struct subscription;
 struct subscription *api_subscribe(struct api *a, const struct caller *c, void (*on_event)(void *ctx, const struct event_view *ev), void *ctx);
 void subscription_free(struct subscription *s); /* allowed inside on_event */

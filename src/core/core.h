@@ -1,0 +1,107 @@
+/* Core: the sandboxes of this server, their life, their runs and sessions. The api layer's only neighbour below.
+ *
+ * Data goes one way: an api verb calls a function here; it moves the sandbox's state machine (core/lifecycle.c), which asks
+ * the boundary; answers come back through callbacks. All of it on one loop, without threads. Knows no dialect, no HTTP, no
+ * kind of boundary by name.
+ *
+ * Callbacks named *_done_fn are called exactly once, from the loop or before the call returns. */
+#ifndef CAISSON_CORE_CORE_H
+#define CAISSON_CORE_CORE_H
+
+#include "base/buf.h"
+#include "boundary/boundary.h"
+#include "core/keys.h"
+#include "image/image.h"
+#include "model/event.h"
+#include "model/op.h"
+#include "model/sandbox.h"
+#include "store/store.h"
+
+struct core;
+struct sandbox;
+struct run;
+struct follower;
+struct link_op;
+
+struct core_options { /* all borrowed; must outlive the core */
+	const char *data_dir;          /* spool files go to DATA/runs/<sandbox>/ */
+	struct store *store;
+	struct image_store *images;
+	struct boundary *const *boundaries; /* the usable ones; the first is the default */
+	size_t n_boundaries;
+	size_t max_sandboxes;          /* 0 = 20,000 */
+};
+struct core *core_new(uv_loop_t *loop, const struct core_options *o);
+/* Adopts what an earlier daemon left: calls done when every sandbox is accounted for. Call once, before anything else. */
+void core_start(struct core *c, void (*done)(void *ctx, const struct err *e), void *ctx);
+void core_close(struct core *c, void (*done)(void *ctx), void *ctx); /* leaves sandboxes running; then core_free */
+/* Deletes every sandbox (the end of an embedded server). */
+void core_delete_all(struct core *c, void (*done)(void *ctx), void *ctx);
+void core_free(struct core *c);
+/* The process that makes boundaries is gone: nothing can be started or ended any more. */
+struct store *core_store(struct core *c);
+struct image_store *core_images(struct core *c);
+struct keys *core_keys(struct core *c);
+struct boundary *core_boundary(struct core *c, const char *name, struct err *e); /* NULL name = default */
+size_t core_count(const struct core *c, size_t *ret_running);
+const struct core_options *core_get_options(const struct core *c);
+
+/* --- finding --- */
+struct sandbox *core_find(struct core *c, const char *tenant, const char *ref); /* by id or name; NULL when not this tenant's */
+/* In order of creation. Start with NULL. */
+struct sandbox *core_next(struct core *c, struct sandbox *prev);
+void sandbox_view(const struct sandbox *s, struct sandbox_view *ret);
+const char *sandbox_tenant(const struct sandbox *s);
+uint64_t sandbox_seq(const struct sandbox *s); /* grows with each creation; stable: the cursor of lists */
+
+/* --- life (core/lifecycle.c) --- */
+typedef void (*sandbox_done_fn)(void *ctx, const struct err *e, struct sandbox *s);
+void core_create(struct core *c, const char *tenant, const char *key_id, const struct sandbox_spec *spec, sandbox_done_fn done, void *ctx);
+void sandbox_start(struct sandbox *s, sandbox_done_fn done, void *ctx);
+void sandbox_stop(struct sandbox *s, sandbox_done_fn done, void *ctx);
+void sandbox_pause(struct sandbox *s, sandbox_done_fn done, void *ctx);
+void sandbox_resume(struct sandbox *s, sandbox_done_fn done, void *ctx);
+void sandbox_delete(struct sandbox *s, sandbox_done_fn done, void *ctx); /* done's sandbox is NULL */
+void sandbox_touch(struct sandbox *s);
+int sandbox_set_labels(struct sandbox *s, const struct pairs *labels, struct err *e);
+int sandbox_set_env(struct sandbox *s, const struct pairs *set, char *const *unset, struct err *e);
+int sandbox_set_lifetime(struct sandbox *s, const struct lifetime *l, struct err *e);
+int sandbox_set_extra(struct sandbox *s, const char *extra, struct err *e);
+void sandbox_usage(struct sandbox *s, void (*done)(void *ctx, const struct err *e, const struct usage *u), void *ctx);
+
+/* --- runs (core/run.c) --- */
+int sandbox_run(struct sandbox *s, const struct run_spec *spec, struct run **ret, struct err *e);
+struct run *sandbox_find_run(struct sandbox *s, const char *id);
+struct run *sandbox_next_run(struct sandbox *s, struct run *prev); /* in order of start */
+void run_view(const struct run *r, struct run_view *ret);
+typedef void (*run_done_fn)(void *ctx, const struct err *e, struct run *r);
+void run_wait(struct run *r, run_done_fn done, void *ctx);
+int run_output(struct run *r, int stream, uint64_t offset, size_t max, struct buf *out, struct err *e);
+int run_signal(struct run *r, int signo, bool tree, struct err *e);
+int run_cancel(struct run *r, struct err *e);
+int run_resize(struct run *r, uint16_t rows, uint16_t cols, struct err *e);
+ssize_t run_write(struct run *r, struct str bytes, struct err *e);
+int run_close_stdin(struct run *r, struct err *e);
+
+struct follower *run_follow(struct run *r, uint64_t stdout_offset, uint64_t stderr_offset, const struct follower_events *ev, void *ctx);
+void follower_pause(struct follower *f);
+void follower_resume(struct follower *f);
+void follower_free(struct follower *f);
+
+/* --- sessions (core/session.c) --- */
+void session_create(struct sandbox *s, const char *id, const char *cwd, const struct pairs *env, sandbox_done_fn done, void *ctx);
+void session_delete(struct sandbox *s, const char *id, sandbox_done_fn done, void *ctx);
+int session_get(struct sandbox *s, const char *id, struct session_view *ret); /* 0 or -ENOENT */
+void session_each(struct sandbox *s, void (*each)(void *ctx, const struct session_view *v), void *ctx);
+
+/* --- operations inside --- */
+/* Defaults of the sandbox filled in; counted as activity. NULL and e when it is not running. */
+struct link_op *sandbox_op(struct sandbox *s, const struct op_spec *spec, const struct op_events *ev, void *ctx, struct err *e);
+
+/* --- events --- */
+struct subscription;
+struct subscription *core_subscribe(struct core *c, const char *tenant /* NULL = all */, void (*on_event)(void *ctx, const struct event_view *ev),
+                                    void *ctx);
+void subscription_free(struct subscription *s);
+
+#endif
