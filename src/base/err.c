@@ -111,3 +111,32 @@ enum err_kind err_kind_of_file_errno(int errnum)
 		return ERR_INTERNAL;
 	}
 }
+
+const char *str_quote(struct str s, struct quoted *room)
+{
+	char *at = room->text;
+	/* Room kept back: the longest escape (4), the mark of a cut (3), a quote and the NUL. */
+	const char *end = room->text + sizeof room->text - 9;
+	*at++ = '"';
+	size_t i = 0;
+	for (; i < s.n && at <= end; i++) {
+		unsigned char c = (unsigned char)s.p[i];
+		if (c < 0x20 || c >= 0x7f) {
+			*at++ = '\\';
+			*at++ = 'x';
+			hex_encode(&c, 1, at);
+			at += 2;
+		} else {
+			if (c == '"' || c == '\\')
+				*at++ = '\\';
+			*at++ = (char)c;
+		}
+	}
+	if (i < s.n) {
+		memcpy(at, "...", 3);
+		at += 3;
+	}
+	*at++ = '"';
+	*at = 0;
+	return room->text;
+}

@@ -6,6 +6,8 @@
 #ifndef CAISSON_BASE_ERR_H
 #define CAISSON_BASE_ERR_H
 
+#include "base/util.h"
+
 enum err_kind {
 	ERR_NONE = 0,
 	ERR_INVALID,         /* the request is malformed or asks for something impossible */
@@ -45,5 +47,12 @@ const char *err_kind_name(enum err_kind kind);
 
 /* The kind that best fits an errno that came from an operation on a path inside a sandbox. */
 enum err_kind err_kind_of_file_errno(int errnum);
+
+/* A caller's bytes made fit for a message: in double quotes, everything outside printable ASCII (and \" and \\) escaped, cut with
+ * "..." after some 60 characters. Returns room->text: err_set(e, ..., "name: %s", str_quote(s, &(struct quoted){ 0 })). */
+struct quoted {
+	char text[72];
+};
+const char *str_quote(struct str s, struct quoted *room);
 
 #endif

@@ -18,7 +18,7 @@ enum sandbox_state {
 	SANDBOX_ERROR,
 	SANDBOX_STATE_COUNT
 };
-const char *sandbox_state_name(enum sandbox_state s);
+const char *sandbox_state_name(enum sandbox_state s); /* "creating" and so on; never NULL */
 int sandbox_state_parse(struct str name, enum sandbox_state *ret);
 
 struct sandbox_view {
@@ -37,6 +37,7 @@ struct sandbox_view {
 
 enum run_state { RUN_QUEUED, RUN_RUNNING, RUN_EXITED, RUN_FAILED /* never started: see message */, RUN_LOST /* sandbox ended */ };
 const char *run_state_name(enum run_state s); /* "queued" "running" "exited" "failed" "lost" */
+int run_state_parse(struct str name, enum run_state *ret);
 
 struct run_view {
 	const char *id;          /* run_... */

@@ -15,12 +15,20 @@ struct pairs {
 	struct pair *v;
 	size_t n;
 };
-void pairs_add(struct pairs *p, const char *key, const char *value); /* copies; replaces an equal key */
-const char *pairs_get(const struct pairs *p, const char *key);       /* NULL when absent */
-void pairs_copy(struct pairs *to, const struct pairs *from);         /* to must be empty */
-void pairs_done(struct pairs *p);
+/* Copies; replaces an equal key. A set of more than SPEC_ENV_MAX pairs, which no validation accepts, is no longer searched
+ * for equal keys: a caller's million labels cost a million steps, not their square. */
+void pairs_add(struct pairs *p, const char *key, const char *value);
+const char *pairs_get(const struct pairs *p, const char *key); /* NULL when absent */
+bool pairs_remove(struct pairs *p, const char *key);           /* keeps the order of the rest; false when absent */
+void pairs_copy(struct pairs *to, const struct pairs *from);   /* to must be empty */
+void pairs_done(struct pairs *p);                              /* empty afterwards, may be used again */
 
-/* Limits of a sandbox. 0 = the default of spec_init. */
+#define RESOURCES_CPUS_DEFAULT 1.0
+#define RESOURCES_MEMORY_MIB_DEFAULT 1024U
+#define RESOURCES_DISK_MIB_DEFAULT 3072U
+#define RESOURCES_PIDS_DEFAULT 512U
+
+/* Limits of a sandbox. 0 = the default, put in by resources_fill. */
 struct resources {
 	double cpus;         /* cores, may be fractional; 0.01 .. 1024 */
 	uint64_t memory_mib; /* 16 .. 1 TiB */
@@ -28,19 +36,33 @@ struct resources {
 	uint64_t pids;       /* 4 .. 1,000,000 */
 };
 
+/* Puts a default into every field that is 0. The disk of an ephemeral sandbox may live in its memory, so it gets half of that. */
+void resources_fill(struct resources *r, bool ephemeral);
+int resources_validate(const struct resources *r, struct err *e);
+
 enum network_mode { NETWORK_NONE, NETWORK_PUBLIC, NETWORK_ALLOW };
-const char *network_mode_name(enum network_mode m);
+const char *network_mode_name(enum network_mode m); /* "none" "public" "allow" */
+int network_mode_parse(struct str name, enum network_mode *ret);
 
 struct lifetime {
 	uint64_t idle_s;        /* 0 = never; no run, file call or preview for so long: idle_action */
 	uint64_t max_s;         /* 0 = never; since creation: deleted */
 	int64_t delete_after_s; /* after stop; -1 = never, 0 = at once */
 };
+#define LIFETIME_MAX_S 1000000000000ULL /* far beyond any use; keeps sums of milliseconds away from overflow */
+int lifetime_validate(const struct lifetime *l, struct err *e);
 
 #define SPEC_NAME_MAX 64      /* also a valid host name label: [a-zA-Z0-9]([a-zA-Z0-9_.-]*[a-zA-Z0-9])? */
 #define SPEC_LABELS_MAX 64    /* pairs; key 1..128 bytes, value 0..1024 bytes, UTF-8 without control bytes */
 #define SPEC_ENV_MAX 512      /* pairs; name [A-Za-z_][A-Za-z0-9_]*, value without NUL, 128 KiB; 512 KiB all told */
+#define SPEC_ENV_VALUE_MAX (128U << 10) /* name, '=', value and a NUL: the kernel's limit on one string of execve */
+#define SPEC_ENV_TOTAL_MAX (512U << 10)
 #define SPEC_USER_MAX 64
+#define SPEC_PATH_MAX 4095
+#define SPEC_IMAGE_MAX 512
+#define SPEC_HOSTNAME_MAX 64      /* the kernel's limit */
+#define SPEC_KEY_MAX 255          /* idempotency key, bytes */
+#define SPEC_EXTRA_MAX (256U << 10)
 
 struct sandbox_spec {
 	char *name;             /* NULL = the id */
@@ -58,12 +80,21 @@ struct sandbox_spec {
 	char *idempotency_key;  /* NULL = none */
 	char *extra;            /* opaque text of the dialect that created it (JSON), given back unchanged */
 };
-void spec_init(struct sandbox_spec *s);
-void spec_done(struct sandbox_spec *s);
+void spec_init(struct sandbox_spec *s); /* image "default", resources 0, network none, lives until deleted */
+void spec_done(struct sandbox_spec *s); /* all zero afterwards */
+void spec_copy(struct sandbox_spec *to, const struct sandbox_spec *from); /* deep; overwrites `to` without freeing it */
+/* 0, or ERR_INVALID / ERR_TOO_LARGE. Checks form only: whether the image or the boundary exists is core's to say. */
 int spec_validate(const struct sandbox_spec *s, struct err *e);
+int env_validate(const struct pairs *env, struct err *e);
+int labels_validate(const struct pairs *labels, struct err *e);
 
 bool env_name_valid(struct str name);
 bool sandbox_name_valid(struct str name);
+bool hostname_valid(struct str name);   /* 1..64 bytes: labels of letters, digits and inner '-', joined by '.' */
+bool user_valid(struct str user);       /* name, uid, or uid:gid */
+bool session_id_valid(struct str id);   /* 1..128 bytes of UTF-8 without control bytes and '/', not "." or ".." */
+/* The host name that a sandbox of this (valid) name gets: '_' and '.' become '-'. */
+void hostname_from_name(const char *name, char ret_text[static SPEC_HOSTNAME_MAX + 1]);
 
 /* One command. argv or shell or code: exactly one. */
 enum code_language { CODE_NONE, CODE_PYTHON, CODE_JAVASCRIPT, CODE_TYPESCRIPT, CODE_BASH };
@@ -73,7 +104,11 @@ const char *code_language_name(enum code_language l);
 #define RUN_OUTPUT_MAX_DEFAULT (256ULL << 20) /* bytes kept per stream; more is counted, dropped and said */
 #define RUN_STDIN_INLINE_MAX (16U << 20)
 #define RUN_ARGV_MAX (128U << 10)  /* one element: the kernel's own limit */
+#define RUN_ARGV_TOTAL_MAX (1U << 20) /* all elements with their NULs: leaves the kernel room for the environment */
 #define RUN_SCRIPT_MAX (16U << 20) /* shell line or code: fed by file descriptor, so not bound by the above */
+#define RUN_TIMEOUT_MAX_MS (LIFETIME_MAX_S * 1000)
+#define RUN_OUTPUT_MAX_MAX (1ULL << 40)
+#define RUN_DISPLAY_MAX (64U << 10) /* of the derived text */
 
 struct run_spec {
 	char **argv;              /* NULL-terminated, or NULL */
@@ -99,7 +134,15 @@ struct run_spec {
 	char *display;            /* the command as the caller wrote it, for listings; NULL = derived */
 };
 void run_spec_init(struct run_spec *r);
-void run_spec_done(struct run_spec *r);
+void run_spec_done(struct run_spec *r); /* all zero afterwards */
+void run_spec_copy(struct run_spec *to, const struct run_spec *from); /* deep; overwrites `to` without freeing it */
 int run_spec_validate(const struct run_spec *r, struct err *e);
+/* For listings: `display`, else the shell text, the code, or argv with blanks between and quotes where a shell would need
+ * them. Cut to RUN_DISPLAY_MAX on a character's edge. Heap, never NULL. */
+char *run_spec_display(const struct run_spec *r);
+
+/* NULL-terminated vectors of heap strings (argv). */
+char **strv_copy(char *const *v); /* NULL in, NULL out */
+void strv_free(char **v);         /* accepts NULL */
 
 #endif
