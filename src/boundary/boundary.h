@@ -34,9 +34,13 @@ struct boundary_spec {
 	const char *hostname;    /* 1..63 characters [a-zA-Z0-9-] */
 	struct resources resources; /* no zero in it */
 	bool ephemeral;
+	/* What the guest is told at its start. user and workdir NULL: the guest's own defaults. */
+	const char *user, *workdir;
+	const struct pairs *env; /* or NULL; at most BOUNDARY_ENV_MAX bytes, each pair counted as name + value + 2 */
 };
+#define BOUNDARY_ENV_MAX 4096
 
-struct boundary_exit { /* an started sandbox has ended by itself */
+struct boundary_exit { /* a started sandbox has ended by itself */
 	bool oom;            /* of memory */
 	char reason[200];    /* plain words */
 };

@@ -3,16 +3,19 @@
  *
  * The daemon is not trusted by the warden: it re-validates every field (an id is 36 characters [0-9a-f-], an image is named by
  * its digest and looked for in the warden's own folder, numbers are within bounds), and acts only on sandboxes it made itself.
- * Nothing else is parsed by the warden. */
+ * Nothing else is parsed by the warden. Text fields end with a NUL and are zero behind it.
+ *
+ * A record with serial 0 is unasked: WARDEN_EXIT, or a WARDEN_ANSWER with an error: the warden cannot work on this host, says why,
+ * and ends. */
 #ifndef CAISSON_WIRE_WARDEN_H
 #define CAISSON_WIRE_WARDEN_H
 
 #include <stdint.h>
 
-#define WARDEN_MAGIC 0x43574431u /* "CWD1"; changes with any field */
+#define WARDEN_MAGIC 0x43574432u /* "CWD2"; changes with any field */
 enum warden_op {
 	WARDEN_PROBE = 1,
-	WARDEN_LIST,     /* answers one WARDEN_ITEM per sandbox (same serial), then the final answer */
+	WARDEN_LIST, /* answers one WARDEN_ITEM per sandbox (same serial), then the final answer */
 	WARDEN_CREATE,
 	WARDEN_START,
 	WARDEN_STOP,
@@ -20,27 +23,32 @@ enum warden_op {
 	WARDEN_PAUSE,
 	WARDEN_RESUME,
 	WARDEN_USAGE,
+	WARDEN_LAST_REQUEST = WARDEN_USAGE,
 	/* from the warden */
 	WARDEN_ITEM,
-	WARDEN_EXIT,     /* unasked, serial 0: PID 1 of a sandbox has ended by itself */
+	WARDEN_EXIT, /* unasked, serial 0: PID 1 of a sandbox has ended by itself */
 	WARDEN_ANSWER,
 };
 
 struct warden_request {
 	uint32_t magic, op;
-	uint64_t serial;
+	uint64_t serial; /* not 0 */
 	char id[40];
 	char image_digest[80];
 	char hostname[64];
+	char user[64];     /* empty = the guest's default */
+	char workdir[256]; /* empty = the guest's default */
 	uint64_t memory_mib, disk_mib, pids, cpu_millis; /* cpu_millis: 1000 = one core */
-	uint32_t ephemeral, reserved;
+	uint32_t ephemeral;
+	uint32_t env_len;  /* bytes of env in use */
+	char env[4096];    /* NAME=value NUL NAME=value NUL ... handed on as it is */
 };
 
 struct warden_answer {
 	uint32_t magic, op;
 	uint64_t serial;
 	char id[40];
-	uint32_t kind;   /* enum err_kind; 0 = done */
+	uint32_t kind; /* enum err_kind; 0 = done */
 	int32_t errnum;
 	char message[400];
 	uint32_t started, oom;
