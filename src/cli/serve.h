@@ -1,0 +1,24 @@
+/* What `caisson serve` was asked for. The arguments are parsed in cli/serve.c; the server itself is wired together in bin,
+ * which defines serve_main() - the one function that the cli layer calls upwards, through this declaration. */
+#ifndef CAISSON_CLI_SERVE_H
+#define CAISSON_CLI_SERVE_H
+
+#include "base/log.h"
+
+struct serve_options {
+	const char *data;       /* folder of state, disks and the first key: never NULL, absolute */
+	const char *images;     /* folder of images: never NULL, absolute */
+	const char *listen;     /* "127.0.0.1:4780"; NULL = no TCP */
+	const char *socket;     /* path of the unix socket: never NULL, absolute; its folder may have to be made */
+	const char *boundary;   /* default boundary of new sandboxes; NULL = the server's choice */
+	const char *public_url; /* how clients reach it (preview links); NULL = from the address */
+	int lifetime_fd;        /* read end of a pipe: when it closes, the server deletes its sandboxes and ends. -1 = none */
+	bool ephemeral;         /* nothing outlives the server: at its end every sandbox is deleted, and `data` as well */
+	enum log_level log_level;
+};
+
+/* Returns the exit code of the program. Prints one line on stdout once it answers, "ready http://127.0.0.1:4780"
+ * ("ready unix:/path" without TCP); before that, nothing on stdout. */
+int serve_main(const struct serve_options *o);
+
+#endif
