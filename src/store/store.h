@@ -2,8 +2,13 @@
  * of the process; against power loss the last moments may be missing, and then the sandboxes are gone as well. Keys are
  * written with synchronous=FULL).
  *
- * Blocking, but only for a local write without fsync. One connection, one thread. Rows are handed out as plain structs
- * with heap strings (x_done frees). Unknown later columns survive: schema changes are numbered migrations. */
+ * Blocking, but only for a local write without fsync (with one when the log is folded into the file, see store_idle).
+ * One connection, one thread, and one process: the file is held with an exclusive lock, so a second server on the same
+ * file is refused. Rows are handed out as plain structs with heap strings (x_done frees) that are valid during the
+ * callback; a callback may call anything here; what it returns other than 0 ends the walk and is returned.
+ *
+ * Writes return 0 or a negative errno: -ENOSPC (disk full), -EIO, -EUCLEAN (the file is damaged) and so on, and have then
+ * been logged. -ENOENT (no such row) is not logged. docs/internals/store.md has the figures and the reasons. */
 #ifndef CAISSON_STORE_STORE_H
 #define CAISSON_STORE_STORE_H
 
@@ -11,12 +16,18 @@
 #include "model/sandbox.h"
 
 struct store;
-/* Opens or makes the file (mode 0600), migrates. Refuses a newer schema. */
+/* Opens or makes the file (mode 0600), migrates. Refuses a newer schema, a damaged file, a file of another program, and
+ * a file that another process has open. */
 int store_open(const char *path, struct store **ret, struct err *e);
 void store_close(struct store *s);
-/* Groups the writes of one turn of the loop; nests. */
+/* Groups the writes of one turn of the loop; nests. The outermost commit makes them durable together; when one of them or
+ * the commit fails, none of the group is kept, the rest of it is refused, and store_commit says so: only after its 0 may
+ * anything be acknowledged. (A refused row - conflict, missing parent - does not spoil its group.) A write of a key ends
+ * the part of the group before it. A group without writes costs nothing. */
 void store_begin(struct store *s);
-void store_commit(struct store *s);
+int store_commit(struct store *s);
+/* For a moment without work: folds the write-ahead log into the file when there is enough of it. Fsyncs: milliseconds. */
+void store_idle(struct store *s);
 
 /* --- keys: only the SHA-256 of a key is kept --- */
 struct key_row {
@@ -26,11 +37,11 @@ struct key_row {
 	uint64_t created_ms, used_ms;
 };
 void key_row_done(struct key_row *k);
-int store_key_add(struct store *s, const struct key_row *k, struct err *e);
+int store_key_add(struct store *s, const struct key_row *k, struct err *e); /* ERR_CONFLICT: id or hash is there already */
 int store_key_by_hash(struct store *s, const unsigned char hash[32], struct key_row *ret); /* 0 or -ENOENT */
 int store_key_each(struct store *s, int (*each)(void *ctx, const struct key_row *k), void *ctx);
 int store_key_revoke(struct store *s, const char *id, struct err *e); /* ERR_NOT_FOUND */
-void store_key_used(struct store *s, const char *id, uint64_t at_ms);
+int store_key_used(struct store *s, const char *id, uint64_t at_ms);
 
 /* --- sandboxes: a row from create to the end of delete --- */
 struct sandbox_row {
@@ -42,12 +53,15 @@ struct sandbox_row {
 	uint64_t created_ms, updated_ms, active_ms, stopped_ms;
 	uint64_t next_run; /* numbers below are used up */
 };
+/* A row that is damaged (unknown state, unreadable spec) is handed out in state ERROR with the reason, so that it can still
+ * be deleted; its spec then holds defaults. */
 void sandbox_row_done(struct sandbox_row *r);
 /* Insert or replace. ERR_CONFLICT when another sandbox of the tenant has the name or the idempotency key. */
 int store_sandbox_put(struct store *s, const struct sandbox_row *r, struct err *e);
-void store_sandbox_state(struct store *s, const char *id, enum sandbox_state state, const char *error, uint64_t at_ms);
-void store_sandbox_active(struct store *s, const char *id, uint64_t at_ms);
-void store_sandbox_delete(struct store *s, const char *id); /* with its runs and sessions */
+/* Entering STOPPED sets stopped_ms to at_ms, entering RUNNING sets it to 0. */
+int store_sandbox_state(struct store *s, const char *id, enum sandbox_state state, const char *error, uint64_t at_ms);
+int store_sandbox_active(struct store *s, const char *id, uint64_t at_ms);
+int store_sandbox_delete(struct store *s, const char *id); /* with its runs and sessions; 0 when there is none */
 int store_sandbox_each(struct store *s, int (*each)(void *ctx, const struct sandbox_row *r), void *ctx);
 
 /* --- runs --- */
@@ -64,9 +78,9 @@ struct run_row {
 	size_t stdout_len, stderr_len;
 };
 void run_row_done(struct run_row *r);
-void store_run_put(struct store *s, const struct run_row *r); /* insert or replace */
+int store_run_put(struct store *s, const struct run_row *r); /* insert or replace; -ENOENT: no such sandbox */
 int store_run_each(struct store *s, const char *sandbox_id, int (*each)(void *ctx, const struct run_row *r), void *ctx);
-void store_run_delete(struct store *s, const char *sandbox_id, uint64_t number);
+int store_run_delete(struct store *s, const char *sandbox_id, uint64_t number);
 
 /* --- sessions --- */
 struct session_row {
@@ -75,8 +89,8 @@ struct session_row {
 	uint64_t created_ms;
 };
 void session_row_done(struct session_row *r);
-void store_session_put(struct store *s, const struct session_row *r);
-void store_session_delete(struct store *s, const char *sandbox_id, const char *id);
+int store_session_put(struct store *s, const struct session_row *r); /* insert or replace; -ENOENT: no such sandbox */
+int store_session_delete(struct store *s, const char *sandbox_id, const char *id);
 int store_session_each(struct store *s, const char *sandbox_id, int (*each)(void *ctx, const struct session_row *r), void *ctx);
 
 #endif

@@ -1,0 +1,127 @@
+/* A sandbox's specification as one JSON text. Members that are absent keep the value of spec_init, so an older row reads
+ * well, and members we do not know are ignored, so a newer one does too. */
+#include "store/store_int.h"
+
+#include <errno.h>
+#include <jansson.h>
+
+static void set_text(json_t *o, const char *key, const char *value, bool *ok)
+{
+	if (value && json_object_set_new(o, key, json_string(value)) < 0)
+		*ok = false;
+}
+
+static void set_number(json_t *o, const char *key, uint64_t value, bool *ok)
+{
+	if (json_object_set_new(o, key, json_integer((json_int_t)value)) < 0)
+		*ok = false;
+}
+
+/* An array of [key, value]: the order is kept, and it is ours to say what a repeated key means. */
+static void set_pairs(json_t *o, const char *key, const struct pairs *p, bool *ok)
+{
+	if (p->n == 0)
+		return;
+	json_t *list = json_array();
+	for (size_t i = 0; i < p->n; i++) {
+		json_t *one = json_array();
+		if (json_array_append_new(one, json_string(p->v[i].key)) < 0 || json_array_append_new(one, json_string(p->v[i].value)) < 0 ||
+		    json_array_append(list, one) < 0)
+			*ok = false;
+		json_decref(one);
+	}
+	if (json_object_set_new(o, key, list) < 0)
+		*ok = false;
+}
+
+char *spec_to_json(const struct sandbox_spec *spec)
+{
+	bool ok = true;
+	json_t *o = json_object();
+	set_text(o, "name", spec->name, &ok);
+	set_text(o, "image", spec->image, &ok);
+	set_text(o, "boundary", spec->boundary, &ok);
+	if (json_object_set_new(o, "cpus", json_real(spec->resources.cpus)) < 0)
+		ok = false; /* not a finite number */
+	set_number(o, "memory_mib", spec->resources.memory_mib, &ok);
+	set_number(o, "disk_mib", spec->resources.disk_mib, &ok);
+	set_number(o, "pids", spec->resources.pids, &ok);
+	set_pairs(o, "env", &spec->env, &ok);
+	set_pairs(o, "labels", &spec->labels, &ok);
+	set_text(o, "user", spec->user, &ok);
+	set_text(o, "workdir", spec->workdir, &ok);
+	set_text(o, "hostname", spec->hostname, &ok);
+	set_text(o, "network", network_mode_name(spec->network), &ok);
+	set_number(o, "idle_s", spec->lifetime.idle_s, &ok);
+	set_number(o, "max_s", spec->lifetime.max_s, &ok);
+	set_number(o, "delete_after_s", (uint64_t)spec->lifetime.delete_after_s, &ok);
+	if (json_object_set_new(o, "ephemeral", json_boolean(spec->ephemeral)) < 0)
+		ok = false;
+	set_text(o, "extra", spec->extra, &ok);
+	char *text = ok ? json_dumps(o, JSON_COMPACT) : NULL;
+	json_decref(o);
+	return text;
+}
+
+static void get_member(const json_t *o, const char *key, char **value)
+{
+	const json_t *v = json_object_get(o, key);
+	if (!v)
+		return;
+	free(*value);
+	*value = xstrdup(json_string_value(v));
+}
+
+static void get_number(const json_t *o, const char *key, uint64_t *value)
+{
+	const json_t *v = json_object_get(o, key);
+	if (json_is_integer(v))
+		*value = (uint64_t)json_integer_value(v);
+}
+
+static void get_pairs(const json_t *o, const char *key, struct pairs *p)
+{
+	size_t i;
+	json_t *one;
+	json_array_foreach(json_object_get(o, key), i, one)
+	{
+		const char *k = json_string_value(json_array_get(one, 0)), *v = json_string_value(json_array_get(one, 1));
+		if (k && v)
+			pairs_add(p, k, v);
+	}
+}
+
+int spec_from_json(const char *json, struct sandbox_spec *ret)
+{
+	json_t *o = json_loads(json ? json : "", JSON_REJECT_DUPLICATES, NULL);
+	const char *network = json_string_value(json_object_get(o, "network"));
+	enum network_mode mode = NETWORK_NONE;
+	/* An unknown mode is refused, not read as something weaker or stronger than what was asked for. */
+	if (!json_is_object(o) || (network && network_mode_parse(str_of(network), &mode) < 0)) {
+		json_decref(o);
+		return -EINVAL;
+	}
+	spec_init(ret);
+	ret->network = mode;
+	get_member(o, "name", &ret->name);
+	get_member(o, "image", &ret->image);
+	get_member(o, "boundary", &ret->boundary);
+	ret->resources.cpus = json_number_value(json_object_get(o, "cpus"));
+	get_number(o, "memory_mib", &ret->resources.memory_mib);
+	get_number(o, "disk_mib", &ret->resources.disk_mib);
+	get_number(o, "pids", &ret->resources.pids);
+	get_pairs(o, "env", &ret->env);
+	get_pairs(o, "labels", &ret->labels);
+	get_member(o, "user", &ret->user);
+	get_member(o, "workdir", &ret->workdir);
+	get_member(o, "hostname", &ret->hostname);
+	get_number(o, "idle_s", &ret->lifetime.idle_s);
+	get_number(o, "max_s", &ret->lifetime.max_s);
+	const json_t *delete_after = json_object_get(o, "delete_after_s");
+	if (json_is_integer(delete_after))
+		ret->lifetime.delete_after_s = json_integer_value(delete_after);
+	ret->ephemeral = json_is_true(json_object_get(o, "ephemeral"));
+	get_member(o, "extra", &ret->extra);
+	json_decref(o);
+	return 0;
+}
