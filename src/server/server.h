@@ -76,6 +76,7 @@ struct str req_body(const struct request *r);                       /* BODY_BUFF
 int64_t req_content_length(const struct request *r);                /* -1 = chunked, 0 = none */
 bool req_is_websocket(const struct request *r);
 bool req_is_local(const struct request *r);                         /* over the unix socket */
+bool req_is_loopback(const struct request *r);                      /* that, or a peer in 127.0.0.0/8 or ::1 */
 const struct route *req_route(const struct request *r);
 uint64_t req_id(const struct request *r);
 /* A slot for the dialect (the guard leaves the caller there); freed with free() when the request ends. */
