@@ -50,6 +50,7 @@ const struct core_options *core_get_options(const struct core *c);
 struct sandbox *core_find(struct core *c, const char *tenant, const char *ref); /* by id or name; NULL when not this tenant's */
 /* In order of creation. Start with NULL. */
 struct sandbox *core_next(struct core *c, struct sandbox *prev);
+struct sandbox *core_walk(struct core *c, struct sandbox *prev, bool backwards); /* either way */
 void sandbox_view(const struct sandbox *s, struct sandbox_view *ret);
 const char *sandbox_tenant(const struct sandbox *s);
 uint64_t sandbox_seq(const struct sandbox *s); /* grows with each creation; stable: the cursor of lists */

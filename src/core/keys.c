@@ -84,7 +84,7 @@ int keys_check(struct keys *k, struct str text, const struct key_row **ret, stru
 int keys_create(struct keys *k, const char *name, const char *tenant, bool operator_, char ret_text[static KEY_TEXT_SIZE],
                 char ret_id[static KEY_ID_SIZE], struct err *e)
 {
-	char hex[41], text[KEY_TEXT_SIZE], id[KEY_ID_SIZE];
+	char hex[41], short_hex[13], text[KEY_TEXT_SIZE], id[KEY_ID_SIZE];
 	struct key_row row = { .id = id, .operator_ = operator_, .created_ms = now_unix_ms() };
 
 	if (!sandbox_name_valid(str_of(tenant)))
@@ -93,8 +93,8 @@ int keys_create(struct keys *k, const char *name, const char *tenant, bool opera
 		return err_set(e, ERR_INVALID, EINVAL, "name: at most 128 bytes of UTF-8");
 	random_hex(hex, 20);
 	snprintf(text, sizeof text, "e2b_%s", hex);
-	random_hex(hex, 6);
-	snprintf(id, sizeof id, "key_%s", hex);
+	random_hex(short_hex, 6);
+	snprintf(id, sizeof id, "key_%s", short_hex);
 	row.name = xstrdup(name);
 	row.tenant = xstrdup(tenant);
 	SHA256((const unsigned char *)text, strlen(text), row.hash);

@@ -229,7 +229,7 @@ int store_sandbox_delete(struct store *s, const char *id)
 }
 
 struct sandbox_walk {
-	int (*each)(void *ctx, const struct sandbox_row *r);
+	int (*each)(void *ctx, struct sandbox_row *r);
 	void *ctx;
 };
 
@@ -243,7 +243,7 @@ static int walk_sandbox(void *ctx, struct cursor *c)
 	return r;
 }
 
-int store_sandbox_each(struct store *s, int (*each)(void *ctx, const struct sandbox_row *r), void *ctx)
+int store_sandbox_each(struct store *s, int (*each)(void *ctx, struct sandbox_row *r), void *ctx)
 {
 	return store_walk(s, "SELECT " SANDBOX_COLUMNS " FROM sandboxes ORDER BY created_ms, id", NULL, walk_sandbox,
 	                  &(struct sandbox_walk){ each, ctx });
@@ -262,10 +262,6 @@ void run_row_done(struct run_row *r)
 	free(r->stderr_data);
 	*r = (struct run_row){ 0 };
 }
-
-#define RUN_COLUMNS                                                                                                                                  \
-	"sandbox_id, number, session, display, idempotency_key, message, state, exit_code, signal, timed_out, canceled, oom, truncated, pty,"      \
-	" merge_stderr, stdout_bytes, stderr_bytes, started_ms, ended_ms, duration_ms, output_max, stdout_data, stderr_data"
 
 static void read_run(struct cursor *c, struct run_row *r)
 {
@@ -330,7 +326,7 @@ int store_run_put(struct store *s, const struct run_row *r)
 }
 
 struct run_walk {
-	int (*each)(void *ctx, const struct run_row *r);
+	int (*each)(void *ctx, struct run_row *r);
 	void *ctx;
 };
 
@@ -344,10 +340,22 @@ static int walk_run(void *ctx, struct cursor *c)
 	return r;
 }
 
-int store_run_each(struct store *s, const char *sandbox_id, int (*each)(void *ctx, const struct run_row *r), void *ctx)
+int store_run_each(struct store *s, const char *sandbox_id, int (*each)(void *ctx, struct run_row *r), void *ctx)
 {
 	return store_walk(s, "SELECT " RUN_COLUMNS " FROM runs WHERE sandbox_id = ? ORDER BY number", sandbox_id, walk_run,
 	                  &(struct run_walk){ each, ctx });
+}
+
+int store_run_get(struct store *s, const char *sandbox_id, uint64_t number, struct run_row *ret)
+{
+	struct cursor c = store_statement(s, ST_RUN_GET);
+	put_text(&c, sandbox_id);
+	put_u64(&c, number);
+	int r = store_get(s, &c);
+	if (r == 0)
+		read_run(&c, ret);
+	store_got(c);
+	return r;
 }
 
 int store_run_delete(struct store *s, const char *sandbox_id, uint64_t number)

@@ -56,6 +56,7 @@ static const char *const statements[ST_COUNT] = {
 		       " merge_stderr = excluded.merge_stderr, stdout_bytes = excluded.stdout_bytes, stderr_bytes = excluded.stderr_bytes,"
 		       " started_ms = excluded.started_ms, ended_ms = excluded.ended_ms, duration_ms = excluded.duration_ms,"
 		       " output_max = excluded.output_max, stdout_data = excluded.stdout_data, stderr_data = excluded.stderr_data",
+	[ST_RUN_GET] = "SELECT " RUN_COLUMNS " FROM runs WHERE sandbox_id = ? AND number = ?",
 	[ST_RUN_DELETE] = "DELETE FROM runs WHERE sandbox_id = ? AND number = ?",
 	[ST_SESSION_PUT] = "INSERT INTO sessions (sandbox_id, id, alive, created_ms) VALUES (?, ?, ?, ?)"
 			   " ON CONFLICT (sandbox_id, id) DO UPDATE SET alive = excluded.alive, created_ms = excluded.created_ms",

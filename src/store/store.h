@@ -62,7 +62,8 @@ int store_sandbox_put(struct store *s, const struct sandbox_row *r, struct err *
 int store_sandbox_state(struct store *s, const char *id, enum sandbox_state state, const char *error, uint64_t at_ms);
 int store_sandbox_active(struct store *s, const char *id, uint64_t at_ms);
 int store_sandbox_delete(struct store *s, const char *id); /* with its runs and sessions; 0 when there is none */
-int store_sandbox_each(struct store *s, int (*each)(void *ctx, const struct sandbox_row *r), void *ctx);
+/* each may take the row: copy the struct and leave an empty one behind. A non-zero result ends the walk. */
+int store_sandbox_each(struct store *s, int (*each)(void *ctx, struct sandbox_row *r), void *ctx);
 
 /* --- runs --- */
 struct run_row {
@@ -79,7 +80,8 @@ struct run_row {
 };
 void run_row_done(struct run_row *r);
 int store_run_put(struct store *s, const struct run_row *r); /* insert or replace; -ENOENT: no such sandbox */
-int store_run_each(struct store *s, const char *sandbox_id, int (*each)(void *ctx, const struct run_row *r), void *ctx);
+int store_run_each(struct store *s, const char *sandbox_id, int (*each)(void *ctx, struct run_row *r), void *ctx); /* may take, too */
+int store_run_get(struct store *s, const char *sandbox_id, uint64_t number, struct run_row *ret); /* 0 or -ENOENT */
 int store_run_delete(struct store *s, const char *sandbox_id, uint64_t number);
 
 /* --- sessions --- */

@@ -20,6 +20,7 @@ enum statement {
 	ST_SANDBOX_DELETE,
 	ST_SANDBOX_HOLDS_NAME,
 	ST_RUN_PUT,
+	ST_RUN_GET,
 	ST_RUN_DELETE,
 	ST_SESSION_PUT,
 	ST_SESSION_DELETE,
@@ -33,6 +34,11 @@ struct store {
 	int group_error;                    /* first failure in the group that is open; 0 = none */
 	int wal_frames;                     /* in the log at the last commit */
 };
+
+/* In the order read_run takes them. */
+#define RUN_COLUMNS                                                                                                                                  \
+	"sandbox_id, number, session, display, idempotency_key, message, state, exit_code, signal, timed_out, canceled, oom, truncated, pty,"      \
+	" merge_stderr, stdout_bytes, stderr_bytes, started_ms, ended_ms, duration_ms, output_max, stdout_data, stderr_data"
 
 /* Values go in and come out in the order of the SQL text, so neither side counts columns. */
 struct cursor {

@@ -1,0 +1,399 @@
+/* The table of sandboxes: adding, finding, adopting after a restart, the once-a-second sweep, events. */
+#include "core/core_int.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_SANDBOXES = 20000 };
+
+static void on_deliver(uv_idle_t *h)
+{
+	struct core *c = h->data;
+
+	run_deliver_ready(c);
+	if (!c->ready)
+		uv_idle_stop(h);
+}
+
+void core_deliver_soon(struct core *c)
+{
+	if (!uv_is_active((uv_handle_t *)&c->deliver))
+		uv_idle_start(&c->deliver, on_deliver);
+}
+
+static void on_sweep(uv_timer_t *h)
+{
+	struct core *c = h->data;
+	struct sandbox *s, *next;
+	uint64_t now = now_unix_ms();
+
+	HASH_ITER (hh_id, c->by_id, s, next)
+		lifecycle_sweep(s, now); /* may remove s, never another */
+}
+
+struct core *core_new(uv_loop_t *loop, const struct core_options *o)
+{
+	struct core *c = xcalloc(1, sizeof *c);
+	auto_free char *runs = xasprintf("%s/runs", o->data_dir);
+
+	c->loop = loop;
+	c->o = *o;
+	if (c->o.max_sandboxes == 0)
+		c->o.max_sandboxes = MAX_SANDBOXES;
+	c->keys = keys_new(o->store);
+	if (mkdir(runs, 0700) < 0 && errno != EEXIST)
+		log_error("msg=\"cannot make %s: %s\"", runs, strerror(errno));
+	c->runs_dir = open(runs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	uv_idle_init(loop, &c->deliver);
+	uv_timer_init(loop, &c->sweep);
+	c->deliver.data = c->sweep.data = c;
+	c->handles = 2;
+	uv_timer_start(&c->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
+	for (size_t i = 0; i < o->n_boundaries; i++) {
+		o->boundaries[i]->on_exit = lifecycle_boundary_exit;
+		o->boundaries[i]->on_exit_ctx = c;
+	}
+	return c;
+}
+
+static void on_handle_closed(uv_handle_t *h)
+{
+	struct core *c = h->data;
+
+	if (--c->handles == 0 && c->closed)
+		c->closed(c->closed_ctx);
+}
+
+void core_close(struct core *c, void (*done)(void *ctx), void *ctx)
+{
+	struct sandbox *s, *next;
+
+	HASH_ITER (hh_id, c->by_id, s, next) {
+		if (s->link) {
+			link_free(s->link);
+			s->link = NULL;
+		}
+	}
+	c->closed = done;
+	c->closed_ctx = ctx;
+	uv_close((uv_handle_t *)&c->deliver, on_handle_closed);
+	uv_close((uv_handle_t *)&c->sweep, on_handle_closed);
+}
+
+void core_free(struct core *c)
+{
+	struct sandbox *s, *next;
+
+	if (!c)
+		return;
+	HASH_ITER (hh_id, c->by_id, s, next)
+		core_remove(s);
+	keys_free(c->keys);
+	close_fd(c->runs_dir);
+	free(c);
+}
+
+struct store *core_store(struct core *c)
+{
+	return c->o.store;
+}
+
+struct image_store *core_images(struct core *c)
+{
+	return c->o.images;
+}
+
+struct keys *core_keys(struct core *c)
+{
+	return c->keys;
+}
+
+const struct core_options *core_get_options(const struct core *c)
+{
+	return &c->o;
+}
+
+struct boundary *core_boundary(struct core *c, const char *name, struct err *e)
+{
+	if (!name && c->o.n_boundaries)
+		return c->o.boundaries[0];
+	for (size_t i = 0; name && i < c->o.n_boundaries; i++) {
+		if (streq(c->o.boundaries[i]->ops->name, name))
+			return c->o.boundaries[i];
+	}
+	if (!name)
+		err_set(e, ERR_UNAVAILABLE, ENOSYS, "this host offers no boundary: 'caisson doctor' says what is missing");
+	else
+		err_set(e, ERR_INVALID, EINVAL, "boundary: '%.32s' is not offered here (this server offers: %s)", name,
+		        c->o.n_boundaries ? c->o.boundaries[0]->ops->name : "none");
+	return NULL;
+}
+
+size_t core_count(const struct core *c, size_t *ret_running)
+{
+	struct sandbox *s, *next;
+	size_t running = 0;
+
+	HASH_ITER (hh_id, c->by_id, s, next)
+		running += s->row.state == SANDBOX_RUNNING;
+	*ret_running = running;
+	return HASH_CNT(hh_id, c->by_id);
+}
+
+/* --- the table --- */
+
+static void name_key(char *to, size_t size, const char *tenant, const char *name)
+{
+	snprintf(to, size, "%s/%s", tenant, name);
+}
+
+struct sandbox *core_add(struct core *c, struct sandbox_row *take)
+{
+	struct sandbox *s = xcalloc(1, sizeof *s);
+
+	s->core = c;
+	s->row = *take;
+	*take = (struct sandbox_row){ 0 };
+	s->seq = ++c->next_seq;
+	s->run_reserved = s->row.next_run;
+	name_key(s->name_key, sizeof s->name_key, s->row.tenant, s->row.name);
+	HASH_ADD_KEYPTR(hh_id, c->by_id, s->row.id, strlen(s->row.id), s);
+	HASH_ADD(hh_name, c->by_name, name_key, strlen(s->name_key), s);
+	return s;
+}
+
+void core_remove(struct sandbox *s)
+{
+	struct core *c = s->core;
+
+	HASH_DELETE(hh_id, c->by_id, s);
+	HASH_DELETE(hh_name, c->by_name, s);
+	if (s->link)
+		link_free(s->link);
+	runs_free(s);
+	struct session *ss, *next;
+	HASH_ITER (hh, s->sessions, ss, next) {
+		HASH_DEL(s->sessions, ss);
+		session_row_done(&ss->row);
+		free(ss);
+	}
+	sandbox_row_done(&s->row);
+	free(s);
+	if (c->emptied && HASH_CNT(hh_id, c->by_id) == 0)
+		c->emptied(c->emptied_ctx);
+}
+
+struct sandbox *core_find(struct core *c, const char *tenant, const char *ref)
+{
+	char key[SPEC_NAME_MAX + 72];
+	struct sandbox *s;
+
+	HASH_FIND(hh_id, c->by_id, ref, strlen(ref), s);
+	if (!s && tenant && strlen(ref) <= SPEC_NAME_MAX) {
+		name_key(key, sizeof key, tenant, ref);
+		HASH_FIND(hh_name, c->by_name, key, strlen(key), s);
+	}
+	return s && (!tenant || streq(s->row.tenant, tenant)) ? s : NULL;
+}
+
+struct sandbox *core_next(struct core *c, struct sandbox *prev)
+{
+	return prev ? prev->hh_id.next : c->by_id;
+}
+
+struct sandbox *core_walk(struct core *c, struct sandbox *prev, bool backwards)
+{
+	if (!backwards)
+		return core_next(c, prev);
+	if (prev)
+		return prev->hh_id.prev;
+	return c->by_id ? ELMT_FROM_HH(c->by_id->hh_id.tbl, c->by_id->hh_id.tbl->tail) : NULL;
+}
+
+const char *sandbox_tenant(const struct sandbox *s)
+{
+	return s->row.tenant;
+}
+
+uint64_t sandbox_seq(const struct sandbox *s)
+{
+	return s->seq;
+}
+
+void sandbox_view(const struct sandbox *s, struct sandbox_view *ret)
+{
+	*ret = (struct sandbox_view){
+		.id = s->row.id,
+		.name = s->row.name,
+		.state = s->row.state,
+		.error = s->row.state == SANDBOX_ERROR ? s->row.error : NULL,
+		.image_digest = s->row.image_digest,
+		.boundary = s->row.boundary,
+		.spec = &s->row.spec,
+		.user = s->row.user,
+		.owner = s->row.key_id,
+		.preview_token = s->row.preview_token,
+		.created_ms = s->row.created_ms,
+		.updated_ms = s->row.updated_ms,
+		.active_ms = s->row.active_ms,
+	};
+}
+
+/* --- adoption --- */
+
+static int load_row(void *ctx, struct sandbox_row *row)
+{
+	struct core *c = ctx;
+	struct sandbox *s = core_add(c, row);
+
+	s->boundary = core_boundary(c, s->row.boundary, NULL);
+	runs_load(s);
+	sessions_load(s);
+	return 0;
+}
+
+struct listing {
+	struct core *core;
+	struct boundary *boundary;
+};
+
+static void orphan_gone(void *ctx, const struct err *e)
+{
+	(void)ctx;
+	if (e)
+		log_error("msg=\"a sandbox without a record could not be removed: %s\"", e->message);
+}
+
+static void on_listed(void *ctx, const struct err *e, const char *const *ids, const bool *started, size_t n)
+{
+	struct listing *l = ctx;
+	struct core *c = l->core;
+	struct sandbox *s, *next;
+
+	if (e) {
+		c->started(c->started_ctx, e);
+		free(l);
+		return;
+	}
+	for (size_t i = 0; i < n; i++) {
+		s = core_find(c, NULL, ids[i]);
+		if (s && s->boundary == l->boundary) {
+			s->present = true;
+			s->present_started = started[i];
+		} else {
+			l->boundary->ops->destroy(l->boundary, ids[i], orphan_gone, NULL);
+		}
+	}
+	HASH_ITER (hh_id, c->by_id, s, next) {
+		if (s->boundary == l->boundary)
+			lifecycle_adopt(s); /* may remove s */
+	}
+	free(l);
+	if (--c->lists_pending == 0)
+		c->started(c->started_ctx, NULL);
+}
+
+void core_start(struct core *c, void (*done)(void *ctx, const struct err *e), void *ctx)
+{
+	struct sandbox *s, *next;
+
+	c->started = done;
+	c->started_ctx = ctx;
+	store_sandbox_each(c->o.store, load_row, c);
+	HASH_ITER (hh_id, c->by_id, s, next) {
+		if (!s->boundary)
+			lifecycle_adopt(s);
+	}
+	if (c->o.n_boundaries == 0) {
+		done(ctx, NULL);
+		return;
+	}
+	c->lists_pending = c->o.n_boundaries;
+	for (size_t i = 0; i < c->o.n_boundaries; i++) {
+		struct listing *l = xcalloc(1, sizeof *l);
+		*l = (struct listing){ c, c->o.boundaries[i] };
+		l->boundary->ops->list(l->boundary, on_listed, l);
+	}
+}
+
+static void deleted_one(void *ctx, const struct err *e, struct sandbox *s)
+{
+	(void)ctx;
+	(void)s;
+	if (e)
+		log_error("msg=\"%s\"", e->message);
+}
+
+void core_delete_all(struct core *c, void (*done)(void *ctx), void *ctx)
+{
+	struct sandbox *s, *next;
+
+	if (!c->by_id) {
+		done(ctx);
+		return;
+	}
+	c->emptied = done;
+	c->emptied_ctx = ctx;
+	HASH_ITER (hh_id, c->by_id, s, next)
+		sandbox_delete(s, deleted_one, NULL);
+}
+
+/* --- events --- */
+
+struct subscription *core_subscribe(struct core *c, const char *tenant, void (*on_event)(void *ctx, const struct event_view *ev), void *ctx)
+{
+	struct subscription *s = xcalloc(1, sizeof *s);
+
+	*s = (struct subscription){ .core = c, .tenant = xstrdup(tenant), .on_event = on_event, .ctx = ctx };
+	DL_APPEND(c->subscriptions, s);
+	return s;
+}
+
+static void subscription_delete(struct subscription *s)
+{
+	DL_DELETE(s->core->subscriptions, s);
+	free(s->tenant);
+	free(s);
+}
+
+void subscription_free(struct subscription *s)
+{
+	if (!s)
+		return;
+	s->dead = true;
+	if (!s->core->emitting)
+		subscription_delete(s);
+}
+
+void core_emit(struct core *c, const char *type, struct sandbox *s, enum sandbox_state old, const struct run *r)
+{
+	struct subscription *sub, *next;
+	struct sandbox_view sv;
+	struct run_view rv;
+
+	uint64_t seq = ++c->next_event;
+	if (!c->subscriptions)
+		return;
+	sandbox_view(s, &sv);
+	if (r)
+		run_view(r, &rv);
+	struct event_view ev = { .seq = seq, .at_ms = now_unix_ms(), .type = type, .sandbox = &sv, .old_state = old, .run = r ? &rv : NULL };
+	bool outer = !c->emitting;
+	c->emitting = true;
+	DL_FOREACH (c->subscriptions, sub) {
+		if (!sub->dead && (!sub->tenant || streq(sub->tenant, s->row.tenant)))
+			sub->on_event(sub->ctx, &ev);
+	}
+	if (outer) {
+		c->emitting = false;
+		DL_FOREACH_SAFE (c->subscriptions, sub, next) {
+			if (sub->dead)
+				subscription_delete(sub);
+		}
+	}
+}

@@ -1,0 +1,163 @@
+/* Private to core/: the structs behind core.h. */
+#ifndef CAISSON_CORE_CORE_INT_H
+#define CAISSON_CORE_CORE_INT_H
+
+#include "core/core.h"
+#include "core/link.h"
+#include "core/spool.h"
+
+#include <uthash.h>
+#include <utlist.h>
+
+#define RUNS_KEPT 1000               /* ended runs remembered per sandbox; older ones are forgotten with their output */
+#define RUN_ROW_OUTPUT_MAX (96U << 10) /* per stream: smaller outputs live in the run's row, larger ones in a file */
+#define RUN_ACK_AFTER (64U << 10)    /* unacknowledged bytes after which a stream goes to its file; below the guest's window */
+#define FOLLOW_CHUNK (64U << 10)
+#define HELLO_TIMEOUT_MS 30000
+#define SWEEP_MS 1000
+
+struct waiter { /* somebody who is told when a transition is over */
+	sandbox_done_fn done;
+	void *ctx;
+	struct waiter *next;
+};
+
+struct run_waiter {
+	run_done_fn done;
+	void *ctx;
+	struct run_waiter *next;
+};
+
+struct follower {
+	struct run *run;
+	const struct follower_events *ev;
+	void *ctx;
+	uint64_t at[2];      /* next offset of each stream */
+	bool paused, dead, busy, queued, told_end;
+	struct follower *prev, *next;             /* in run->followers */
+	struct follower *ready_prev, *ready_next; /* in core->ready */
+};
+
+struct run {
+	struct sandbox *sandbox;
+	uint64_t number;
+	char id[32];             /* "run_<number>": unique in its sandbox */
+	struct run_row row;      /* without the output */
+	struct spool out[2];
+	uint64_t acked[2];
+	bool cold;               /* ended, and its output is only in the store or its files */
+	bool finishing;          /* its end is known, the reason (oom) still asked for */
+	bool stdin_open;
+	uint64_t link_seq;       /* the connection on which the guest last spoke of it */
+	uint64_t used_ms;        /* ended: when somebody last asked (monotonic) */
+	struct follower *followers;
+	struct run_waiter *waiters;
+	UT_hash_handle hh;       /* by number; iteration is in order of start */
+};
+
+struct session {
+	struct session_row row;
+	UT_hash_handle hh; /* by row.id */
+};
+
+struct sandbox {
+	struct core *core;
+	struct sandbox_row row;
+	uint64_t seq;
+	struct boundary *boundary;
+	struct link *link;         /* NULL while there is none */
+	bool hello;                /* the guest has answered on this link */
+	uint64_t link_seq;         /* counts the connections */
+	unsigned reopened;         /* connections made since the last quiet minute */
+	uint64_t reopened_ms;
+	uint64_t hello_deadline_ms; /* 0 = none */
+	uint64_t generation;       /* of transitions: an answer of an older one is stale */
+	struct waiter *waiters;    /* of the transition under way */
+	struct run *runs;          /* hash by number */
+	struct session *sessions;  /* hash by id */
+	size_t live_runs;
+	uint64_t oom_kills;        /* seen so far */
+	uint64_t run_reserved;     /* numbers below are reserved in the store */
+	uint64_t active_saved_ms;
+	uint64_t delete_again_ms;  /* a failed delete is tried again then (wall clock); 0 = not */
+	bool present, present_started; /* what the boundary said at adoption */
+	UT_hash_handle hh_id, hh_name;
+	char name_key[SPEC_NAME_MAX + 72]; /* tenant '/' name */
+};
+
+struct subscription {
+	struct core *core;
+	char *tenant;
+	void (*on_event)(void *ctx, const struct event_view *ev);
+	void *ctx;
+	bool dead;
+	struct subscription *prev, *next;
+};
+
+struct core {
+	uv_loop_t *loop;
+	struct core_options o;
+	struct keys *keys;
+	int runs_dir; /* DATA/runs */
+	struct sandbox *by_id, *by_name;
+	uint64_t next_seq, next_event;
+	size_t running;
+	struct follower *ready; /* followers with something to deliver */
+	uv_idle_t deliver;
+	uv_timer_t sweep;
+	struct subscription *subscriptions;
+	bool emitting;
+	unsigned handles; /* uv handles not yet closed */
+	void (*closed)(void *ctx);
+	void *closed_ctx;
+	/* adoption */
+	size_t lists_pending;
+	void (*started)(void *ctx, const struct err *e);
+	void *started_ctx;
+	/* core_delete_all */
+	void (*emptied)(void *ctx);
+	void *emptied_ctx;
+};
+
+/* core.c */
+struct sandbox *core_add(struct core *c, struct sandbox_row *take);
+void core_remove(struct sandbox *s); /* frees it */
+void core_emit(struct core *c, const char *type, struct sandbox *s, enum sandbox_state old, const struct run *r);
+
+void core_deliver_soon(struct core *c); /* run_deliver_ready on the loop's next turn */
+
+/* lifecycle.c */
+void lifecycle_boundary_exit(void *ctx, const char *id, const struct boundary_exit *x);
+void lifecycle_adopt(struct sandbox *s); /* after a restart, once its boundary has been asked what is there */
+void lifecycle_sweep(struct sandbox *s, uint64_t now_wall_ms);
+
+/* run.c */
+extern const struct link_events sandbox_link_events;
+void runs_load(struct sandbox *s);                   /* from the store, after a restart */
+void runs_hello(struct sandbox *s, const struct link_run_state *known, size_t n);
+void runs_lost(struct sandbox *s, const char *why);  /* ends every live run */
+void runs_free(struct sandbox *s);
+void runs_sweep(struct sandbox *s);
+void run_deliver_ready(struct core *c);
+void run_on_started(void *ctx, uint64_t number);
+void run_on_output(void *ctx, uint64_t number, int stream, uint64_t offset, struct str bytes);
+void run_on_stdin_room(void *ctx, uint64_t number);
+void run_on_end(void *ctx, uint64_t number, const struct link_run_end *end);
+
+/* command.c */
+struct command {
+	char **argv; /* heap, NULL-terminated */
+	struct str script; /* borrowed from the spec */
+	const char *script_suffix;
+	char *stdin_prefixed; /* heap or NULL: stdin_bytes points here */
+	struct str stdin_bytes;
+};
+int command_build(const struct run_spec *spec, struct command *ret, struct err *e);
+void command_done(struct command *c);
+
+/* session.c */
+void sessions_load(struct sandbox *s);
+void sessions_end(struct sandbox *s); /* the sandbox has stopped: none is left */
+void session_on_end(void *ctx, const char *id, int exit_code);
+
+#endif

@@ -1,0 +1,746 @@
+/* The life of a sandbox.
+ *
+ * Theory of operation. A transition (create, start, stop, pause, resume, delete) puts the sandbox in its passing state, asks
+ * the boundary, and ends in a resting state when the answer (and for create and start also the guest's hello) is there.
+ * Those who asked wait in s->waiters; who asks for the transition that is already under way joins them. Delete is allowed
+ * from everywhere and overtakes what is under way: each transition has a generation, and an answer of an older one is
+ * dropped. Boundaries answer in order, so a destroy sent after a create finds what the create made.
+ *
+ * Only enter_state() changes a state: it alone logs, stores and tells. */
+#include "base/log.h"
+#include "core/core_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+
+enum { REOPEN_MAX = 5, REOPEN_WINDOW_MS = 60000, DELETE_AGAIN_MS = 5000, ACTIVE_SAVE_MS = 10000 };
+
+enum verb { V_START = 1, V_STOP = 2, V_PAUSE = 4, V_RESUME = 8, V_DELETE = 16 };
+
+static const struct {
+	unsigned permits; /* verbs that may begin here */
+	unsigned joins;   /* verbs whose transition is under way or done already */
+} states[] = {
+	[SANDBOX_CREATING] = { V_DELETE, 0 },
+	[SANDBOX_RUNNING] = { V_STOP | V_PAUSE | V_DELETE, V_START | V_RESUME },
+	[SANDBOX_PAUSED] = { V_STOP | V_RESUME | V_DELETE, V_PAUSE },
+	[SANDBOX_STOPPING] = { V_DELETE, V_STOP },
+	[SANDBOX_STOPPED] = { V_START | V_DELETE, V_STOP },
+	[SANDBOX_STARTING] = { V_DELETE, V_START },
+	[SANDBOX_DELETING] = { 0, V_DELETE },
+	[SANDBOX_DELETED] = { 0, V_DELETE },
+	[SANDBOX_ERROR] = { V_START | V_STOP | V_DELETE, 0 },
+};
+static_assert(sizeof states / sizeof states[0] == SANDBOX_STATE_COUNT, "a state without a line");
+
+static void enter_state(struct sandbox *s, enum sandbox_state state, const char *error)
+{
+	enum sandbox_state old = s->row.state;
+	uint64_t now = now_unix_ms();
+
+	log_info("sandbox=%s from=%s to=%s error=\"%s\"", s->row.id, sandbox_state_name(old), sandbox_state_name(state), error ? error : "");
+	s->row.state = state;
+	s->row.updated_ms = now;
+	if (state == SANDBOX_STOPPED)
+		s->row.stopped_ms = now;
+	char *copy = xstrdup(error);
+	free(s->row.error);
+	s->row.error = copy;
+	store_sandbox_state(s->core->o.store, s->row.id, state, error, now);
+	core_emit(s->core, "sandbox.state", s, old, NULL);
+}
+
+/* --- waiting --- */
+
+static void wait_for(struct sandbox *s, sandbox_done_fn done, void *ctx)
+{
+	struct waiter *w = xcalloc(1, sizeof *w);
+
+	*w = (struct waiter){ .done = done, .ctx = ctx };
+	LL_APPEND(s->waiters, w);
+}
+
+static void tell(struct waiter *list, const struct err *e, struct sandbox *s)
+{
+	struct waiter *w, *next;
+
+	LL_FOREACH_SAFE (list, w, next) {
+		w->done(w->ctx, e, s);
+		free(w);
+	}
+}
+
+static void tell_waiters(struct sandbox *s, const struct err *e)
+{
+	tell(take_ptr(&s->waiters), e, s);
+}
+
+/* An answer on its way back from the boundary. */
+struct step {
+	struct core *core;
+	char id[40];
+	uint64_t generation;
+};
+
+static struct step *step_new(struct sandbox *s)
+{
+	struct step *st = xcalloc(1, sizeof *st);
+
+	st->core = s->core;
+	snprintf(st->id, sizeof st->id, "%s", s->row.id);
+	st->generation = ++s->generation;
+	return st;
+}
+
+/* The sandbox, if this answer still matters to it. Frees the step. */
+static struct sandbox *step_take(struct step *st)
+{
+	struct sandbox *s = core_find(st->core, NULL, st->id);
+
+	if (s && s->generation != st->generation)
+		s = NULL;
+	free(st);
+	return s;
+}
+
+/* True when the verb may begin now; otherwise done has been called or waits. */
+static bool may_begin(struct sandbox *s, enum verb verb, const char *word, sandbox_done_fn done, void *ctx)
+{
+	enum sandbox_state now = s->row.state;
+	struct err e;
+
+	if (states[now].permits & verb) {
+		if (s->boundary || verb == V_DELETE)
+			return true;
+		err_set(&e, ERR_UNAVAILABLE, ENOSYS, "this sandbox needs the boundary '%s', which this server does not offer now", s->row.boundary);
+	} else if (states[now].joins & verb) {
+		if (s->waiters || now == SANDBOX_STOPPING || now == SANDBOX_STARTING || now == SANDBOX_DELETING)
+			wait_for(s, done, ctx);
+		else
+			done(ctx, NULL, s);
+		return false;
+	} else {
+		err_set(&e, ERR_CONFLICT, EBUSY, "cannot %s: the state is %s", word, sandbox_state_name(now));
+	}
+	done(ctx, &e, s);
+	return false;
+}
+
+/* --- the guest's connection --- */
+
+static void drop_link(struct sandbox *s)
+{
+	struct link *l = take_ptr(&s->link);
+
+	s->hello = false;
+	s->hello_deadline_ms = 0;
+	if (l)
+		link_free(l);
+}
+
+static void ended_by_itself(struct sandbox *s, const char *reason);
+
+static void connect_guest(struct sandbox *s)
+{
+	struct err e;
+	uint64_t now = now_ms();
+
+	drop_link(s);
+	if (now - s->reopened_ms > REOPEN_WINDOW_MS) {
+		s->reopened = 0;
+		s->reopened_ms = now;
+	}
+	if (++s->reopened > REOPEN_MAX) {
+		ended_by_itself(s, "the guest keeps breaking its connection");
+		return;
+	}
+	int fd = s->boundary->ops->open_guest(s->boundary, s->row.id, &e);
+	if (fd < 0) {
+		ended_by_itself(s, e.message);
+		return;
+	}
+	s->hello_deadline_ms = now + HELLO_TIMEOUT_MS;
+	s->link_seq++;
+	s->link = link_new(s->core->loop, fd, &sandbox_link_events, s);
+}
+
+static void on_hello(void *ctx, const struct link_run_state *known, size_t n)
+{
+	struct sandbox *s = ctx;
+
+	s->hello = true;
+	s->hello_deadline_ms = 0;
+	runs_hello(s, known, n);
+	if (s->row.state == SANDBOX_CREATING || s->row.state == SANDBOX_STARTING) {
+		enter_state(s, SANDBOX_RUNNING, NULL);
+		tell_waiters(s, NULL);
+	}
+}
+
+static void on_closed(void *ctx, const struct err *why)
+{
+	struct sandbox *s = ctx;
+
+	log_info("sandbox=%s msg=\"guest connection closed: %s\"", s->row.id, why ? why->message : "");
+	drop_link(s);
+	switch (s->row.state) {
+	case SANDBOX_CREATING:
+	case SANDBOX_STARTING:
+	case SANDBOX_RUNNING:
+	case SANDBOX_PAUSED:
+		connect_guest(s);
+		break;
+	case SANDBOX_STOPPING:
+	case SANDBOX_STOPPED:
+	case SANDBOX_DELETING:
+	case SANDBOX_DELETED:
+	case SANDBOX_ERROR:
+	case SANDBOX_STATE_COUNT:
+		break;
+	}
+}
+
+const struct link_events sandbox_link_events = {
+	.on_hello = on_hello,
+	.on_run_started = run_on_started,
+	.on_run_output = run_on_output,
+	.on_run_stdin_room = run_on_stdin_room,
+	.on_run_end = run_on_end,
+	.on_session_end = session_on_end,
+	.on_closed = on_closed,
+};
+
+/* --- ending --- */
+
+static void everything_inside_ended(struct sandbox *s, const char *why)
+{
+	drop_link(s);
+	runs_lost(s, why);
+	sessions_end(s);
+}
+
+static void ignore_answer(void *ctx, const struct err *e)
+{
+	(void)ctx;
+	if (e)
+		log_warn("msg=\"%s\"", e->message);
+}
+
+static void forget_sandbox(struct sandbox *s)
+{
+	s->row.state = SANDBOX_DELETED;
+	store_sandbox_delete(s->core->o.store, s->row.id);
+	core_emit(s->core, "sandbox.deleted", s, SANDBOX_DELETING, NULL);
+	core_remove(s);
+}
+
+/* A create that did not work out leaves nothing. */
+static void create_failed(struct sandbox *s, const struct err *why)
+{
+	struct waiter *waiters = take_ptr(&s->waiters);
+	struct err e = *why;
+
+	s->generation++;
+	everything_inside_ended(s, why->message);
+	s->boundary->ops->destroy(s->boundary, s->row.id, ignore_answer, NULL);
+	forget_sandbox(s);
+	tell(waiters, &e, NULL);
+}
+
+static void ended_by_itself(struct sandbox *s, const char *reason)
+{
+	struct err e;
+
+	err_set(&e, ERR_UNAVAILABLE, ESHUTDOWN, "%s", reason);
+	if (s->row.state == SANDBOX_CREATING) {
+		create_failed(s, &e);
+		return;
+	}
+	s->generation++;
+	everything_inside_ended(s, e.message);
+	enter_state(s, SANDBOX_ERROR, e.message);
+	s->boundary->ops->stop(s->boundary, s->row.id, ignore_answer, NULL);
+	tell_waiters(s, &e);
+}
+
+void lifecycle_boundary_exit(void *ctx, const char *id, const struct boundary_exit *x)
+{
+	struct core *c = ctx;
+	struct sandbox *s = core_find(c, NULL, id);
+	char reason[256];
+
+	if (!s || s->row.state == SANDBOX_DELETING || s->row.state == SANDBOX_STOPPING || s->row.state == SANDBOX_STOPPED)
+		return;
+	snprintf(reason, sizeof reason, "%s", x->oom ? "out of memory: the kernel ended the sandbox's first process" : x->reason);
+	ended_by_itself(s, reason);
+}
+
+/* --- create --- */
+
+static void fill_boundary_spec(struct sandbox *s, struct boundary_spec *b, struct image *image, char hostname[static 64])
+{
+	const char *from = s->row.spec.hostname ? s->row.spec.hostname : s->row.name;
+	size_t n = 0;
+
+	for (; *from && n < 63; from++) {
+		char ch = *from;
+		bool plain = (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9');
+		if (plain || n > 0)
+			hostname[n++] = plain ? ch : '-';
+	}
+	while (n > 0 && hostname[n - 1] == '-')
+		n--;
+	hostname[n] = '\0';
+	*b = (struct boundary_spec){
+		.id = s->row.id,
+		.image_root = s->row.image_root,
+		.image_digest = s->row.image_digest,
+		.hostname = n ? hostname : "sandbox",
+		.resources = s->row.spec.resources,
+		.ephemeral = s->row.spec.ephemeral,
+		.user = s->row.user,
+		.workdir = s->row.spec.workdir ? s->row.spec.workdir : image->workdir,
+		.env = &image->env,
+	};
+}
+
+static void on_boundary_up(void *ctx, const struct err *e)
+{
+	struct sandbox *s = step_take(ctx);
+
+	if (!s)
+		return;
+	if (!e) {
+		s->reopened = 0;
+		connect_guest(s);
+	} else if (s->row.state == SANDBOX_CREATING) {
+		create_failed(s, e);
+	} else {
+		enter_state(s, SANDBOX_ERROR, e->message);
+		tell_waiters(s, e);
+	}
+}
+
+/* The same idempotency key again: the sandbox that the first call made. */
+static struct sandbox *find_idempotent(struct core *c, const char *tenant, const char *key)
+{
+	struct sandbox *s = NULL;
+
+	while (key && (s = core_next(c, s))) {
+		if (streq(s->row.spec.idempotency_key, key) && streq(s->row.tenant, tenant))
+			return s;
+	}
+	return NULL;
+}
+
+static int make_row(struct core *c, const char *tenant, const char *key_id, const struct sandbox_spec *spec, const struct image *image,
+                    const struct boundary *b, struct sandbox_row *row, struct err *e)
+{
+	char id[37], token[33];
+	uint64_t now = now_unix_ms();
+
+	random_uuid(id);
+	random_hex(token, 16);
+	*row = (struct sandbox_row){
+		.id = xstrdup(id),
+		.name = xstrdup(spec->name ? spec->name : id),
+		.tenant = xstrdup(tenant),
+		.key_id = xstrdup(key_id),
+		.preview_token = xstrdup(token),
+		.state = SANDBOX_CREATING,
+		.image_digest = xstrdup(image->digest),
+		.image_root = xstrdup(image->root),
+		.boundary = xstrdup(b->ops->name),
+		.user = xstrdup(spec->user ? spec->user : image->user ? image->user : "root"),
+		.created_ms = now,
+		.updated_ms = now,
+		.active_ms = now,
+		.next_run = 1,
+	};
+	spec_copy(&row->spec, spec);
+	resources_fill(&row->spec.resources, row->spec.ephemeral);
+	return store_sandbox_put(c->o.store, row, e);
+}
+
+void core_create(struct core *c, const char *tenant, const char *key_id, const struct sandbox_spec *spec, sandbox_done_fn done, void *ctx)
+{
+	struct sandbox_row row = { 0 };
+	struct image image = { 0 };
+	struct boundary_spec bs;
+	char hostname[64];
+	struct err e;
+
+	struct sandbox *s = find_idempotent(c, tenant, spec->idempotency_key);
+	if (s) {
+		if (s->row.state == SANDBOX_CREATING)
+			wait_for(s, done, ctx);
+		else
+			done(ctx, NULL, s);
+		return;
+	}
+	if (HASH_CNT(hh_id, c->by_id) >= c->o.max_sandboxes) {
+		err_set(&e, ERR_LIMIT, ENOSPC, "this server holds %zu sandboxes already: delete some", c->o.max_sandboxes);
+		done(ctx, &e, NULL);
+		return;
+	}
+	struct boundary *b;
+	if (spec_validate(spec, &e) < 0 || !(b = core_boundary(c, spec->boundary, &e)) ||
+	    image_resolve(c->o.images, spec->image ? spec->image : "default", &image, &e) < 0) {
+		if (e.kind == ERR_NOT_FOUND)
+			e.kind = ERR_INVALID; /* an image that is not there is the request's fault, not a missing sandbox */
+		done(ctx, &e, NULL);
+		return;
+	}
+	if (make_row(c, tenant, key_id, spec, &image, b, &row, &e) < 0) {
+		sandbox_row_done(&row);
+		image_done(&image);
+		done(ctx, &e, NULL);
+		return;
+	}
+	s = core_add(c, &row);
+	s->boundary = b;
+	core_emit(c, "sandbox.created", s, SANDBOX_CREATING, NULL);
+	wait_for(s, done, ctx);
+	fill_boundary_spec(s, &bs, &image, hostname);
+	b->ops->create(b, &bs, on_boundary_up, step_new(s));
+	image_done(&image);
+}
+
+/* --- the other transitions --- */
+
+void sandbox_start(struct sandbox *s, sandbox_done_fn done, void *ctx)
+{
+	struct boundary_spec bs;
+	struct image image = { 0 };
+	char hostname[64];
+	struct err e;
+
+	if (!may_begin(s, V_START, "start", done, ctx))
+		return;
+	if (image_resolve(s->core->o.images, s->row.image_digest, &image, &e) < 0) {
+		err_prefix(&e, "the image of this sandbox");
+		e.kind = ERR_UNAVAILABLE;
+		done(ctx, &e, s);
+		return;
+	}
+	enter_state(s, SANDBOX_STARTING, NULL);
+	wait_for(s, done, ctx);
+	sandbox_touch(s);
+	fill_boundary_spec(s, &bs, &image, hostname);
+	s->boundary->ops->start(s->boundary, &bs, on_boundary_up, step_new(s));
+	image_done(&image);
+}
+
+static void on_stopped(void *ctx, const struct err *e)
+{
+	struct sandbox *s = step_take(ctx);
+
+	if (!s)
+		return;
+	if (e)
+		enter_state(s, SANDBOX_ERROR, e->message);
+	else
+		enter_state(s, SANDBOX_STOPPED, NULL);
+	tell_waiters(s, e);
+}
+
+/* stop of an ephemeral sandbox deletes it: its disk would not outlive the stop anyway */
+struct relay {
+	sandbox_done_fn done;
+	void *ctx;
+};
+
+static void relay_done(void *ctx, const struct err *e, struct sandbox *s)
+{
+	struct relay *r = ctx;
+
+	r->done(r->ctx, e, s);
+	free(r);
+}
+
+void sandbox_stop(struct sandbox *s, sandbox_done_fn done, void *ctx)
+{
+	if (!may_begin(s, V_STOP, "stop", done, ctx))
+		return;
+	if (s->row.spec.ephemeral) {
+		struct relay *r = xcalloc(1, sizeof *r);
+		*r = (struct relay){ done, ctx };
+		sandbox_delete(s, relay_done, r);
+		return;
+	}
+	everything_inside_ended(s, "the sandbox was stopped");
+	enter_state(s, SANDBOX_STOPPING, NULL);
+	wait_for(s, done, ctx);
+	s->boundary->ops->stop(s->boundary, s->row.id, on_stopped, step_new(s));
+}
+
+static void on_pause_answer(struct sandbox *s, const struct err *e, enum sandbox_state state)
+{
+	if (!s)
+		return;
+	if (!e)
+		enter_state(s, state, NULL);
+	tell_waiters(s, e);
+}
+
+static void on_paused(void *ctx, const struct err *e)
+{
+	on_pause_answer(step_take(ctx), e, SANDBOX_PAUSED);
+}
+
+static void on_resumed(void *ctx, const struct err *e)
+{
+	on_pause_answer(step_take(ctx), e, SANDBOX_RUNNING);
+}
+
+void sandbox_pause(struct sandbox *s, sandbox_done_fn done, void *ctx)
+{
+	struct err e;
+
+	if (!may_begin(s, V_PAUSE, "pause", done, ctx))
+		return;
+	if (!(s->boundary->ops->caps & BOUNDARY_CAN_PAUSE)) {
+		err_set(&e, ERR_UNSUPPORTED, EOPNOTSUPP, "the boundary '%s' cannot pause", s->row.boundary);
+		done(ctx, &e, s);
+		return;
+	}
+	wait_for(s, done, ctx);
+	s->boundary->ops->pause(s->boundary, s->row.id, on_paused, step_new(s));
+}
+
+void sandbox_resume(struct sandbox *s, sandbox_done_fn done, void *ctx)
+{
+	if (!may_begin(s, V_RESUME, "resume", done, ctx))
+		return;
+	wait_for(s, done, ctx);
+	sandbox_touch(s);
+	s->boundary->ops->resume(s->boundary, s->row.id, on_resumed, step_new(s));
+}
+
+static void on_destroyed(void *ctx, const struct err *e)
+{
+	struct sandbox *s = step_take(ctx);
+
+	if (!s)
+		return;
+	if (e) {
+		log_error("sandbox=%s msg=\"delete failed, will be tried again: %s\"", s->row.id, e->message);
+		s->delete_again_ms = now_unix_ms() + DELETE_AGAIN_MS;
+		tell_waiters(s, e);
+		return;
+	}
+	struct waiter *waiters = take_ptr(&s->waiters);
+	forget_sandbox(s);
+	tell(waiters, NULL, NULL);
+}
+
+static void destroy(struct sandbox *s)
+{
+	s->delete_again_ms = 0;
+	if (s->boundary) {
+		s->boundary->ops->destroy(s->boundary, s->row.id, on_destroyed, step_new(s));
+		return;
+	}
+	struct err e;
+	struct step *st = step_new(s);
+	err_set(&e, ERR_UNAVAILABLE, ENOSYS, "this sandbox was made by the boundary '%s', which this server does not offer now", s->row.boundary);
+	on_destroyed(st, &e);
+}
+
+void sandbox_delete(struct sandbox *s, sandbox_done_fn done, void *ctx)
+{
+	struct waiter *overtaken;
+	struct err e;
+
+	if (s->row.state == SANDBOX_DELETING && s->delete_again_ms) { /* failed before: asked again, tried again */
+		wait_for(s, done, ctx);
+		destroy(s);
+		return;
+	}
+	if (!may_begin(s, V_DELETE, "delete", done, ctx))
+		return;
+	overtaken = take_ptr(&s->waiters);
+	everything_inside_ended(s, "the sandbox was deleted");
+	enter_state(s, SANDBOX_DELETING, NULL);
+	err_set(&e, ERR_CONFLICT, ECANCELED, "it was deleted meanwhile");
+	tell(overtaken, &e, s);
+	wait_for(s, done, ctx);
+	destroy(s);
+}
+
+/* --- after a restart --- */
+
+static void adoption_done(void *ctx, const struct err *e, struct sandbox *s)
+{
+	(void)ctx;
+	if (e && s)
+		log_warn("sandbox=%s msg=\"%s\"", s->row.id, e->message);
+}
+
+void lifecycle_adopt(struct sandbox *s)
+{
+	enum sandbox_state was = s->row.state;
+
+	if (was == SANDBOX_CREATING || was == SANDBOX_DELETING) {
+		s->row.state = SANDBOX_ERROR; /* the create was never acknowledged, or the delete never finished */
+		sandbox_delete(s, adoption_done, NULL);
+		return;
+	}
+	if (!s->boundary)
+		return;
+	if (s->present_started && (was == SANDBOX_RUNNING || was == SANDBOX_PAUSED || was == SANDBOX_STARTING)) {
+		if (was == SANDBOX_STARTING)
+			enter_state(s, SANDBOX_RUNNING, NULL);
+		connect_guest(s);
+		return;
+	}
+	everything_inside_ended(s, "the sandbox ended while no daemon was running");
+	if (!s->present && was != SANDBOX_ERROR) {
+		enter_state(s, SANDBOX_ERROR, "nothing of it is left on this host (was it restarted?)");
+	} else if (was != SANDBOX_STOPPED && was != SANDBOX_ERROR) {
+		s->row.state = SANDBOX_ERROR; /* stopping, or its processes are gone: finish the stop */
+		sandbox_stop(s, adoption_done, NULL);
+	}
+}
+
+/* --- time --- */
+
+void lifecycle_sweep(struct sandbox *s, uint64_t now)
+{
+	const struct lifetime *l = &s->row.spec.lifetime;
+	enum sandbox_state state = s->row.state;
+
+	runs_sweep(s);
+	if (s->hello_deadline_ms && now_ms() > s->hello_deadline_ms && state != SANDBOX_PAUSED) {
+		s->hello_deadline_ms = 0;
+		ended_by_itself(s, "the guest did not answer within 30 seconds");
+	} else if (state == SANDBOX_DELETING) {
+		if (s->delete_again_ms && now > s->delete_again_ms)
+			destroy(s);
+	} else if (l->max_s && now - s->row.created_ms > l->max_s * 1000) {
+		log_info("sandbox=%s msg=\"maximum lifetime reached\"", s->row.id);
+		sandbox_delete(s, adoption_done, NULL);
+	} else if (state == SANDBOX_STOPPED && l->delete_after_s >= 0 && now - s->row.stopped_ms >= (uint64_t)l->delete_after_s * 1000) {
+		sandbox_delete(s, adoption_done, NULL);
+	} else if (state == SANDBOX_RUNNING && l->idle_s && s->live_runs == 0 && now - s->row.active_ms > l->idle_s * 1000) {
+		log_info("sandbox=%s msg=\"idle\"", s->row.id);
+		sandbox_stop(s, adoption_done, NULL);
+	}
+}
+
+/* --- properties --- */
+
+void sandbox_touch(struct sandbox *s)
+{
+	s->row.active_ms = now_unix_ms();
+	if (s->row.active_ms - s->active_saved_ms > ACTIVE_SAVE_MS) {
+		s->active_saved_ms = s->row.active_ms;
+		store_sandbox_active(s->core->o.store, s->row.id, s->row.active_ms);
+	}
+}
+
+static int save(struct sandbox *s, struct err *e)
+{
+	s->row.updated_ms = now_unix_ms();
+	s->row.next_run = s->run_reserved;
+	return store_sandbox_put(s->core->o.store, &s->row, e);
+}
+
+/* Applies a changed spec if it is valid and could be stored; consumes `changed` either way. */
+static int replace_spec(struct sandbox *s, struct sandbox_spec *changed, struct err *e)
+{
+	struct sandbox_spec old = s->row.spec;
+
+	int r = spec_validate(changed, e);
+	if (r < 0) {
+		spec_done(changed);
+		return r;
+	}
+	s->row.spec = *changed;
+	r = save(s, e);
+	if (r < 0) {
+		spec_done(&s->row.spec);
+		s->row.spec = old;
+		return r;
+	}
+	spec_done(&old);
+	return 0;
+}
+
+int sandbox_set_labels(struct sandbox *s, const struct pairs *labels, struct err *e)
+{
+	struct sandbox_spec changed;
+
+	spec_copy(&changed, &s->row.spec);
+	pairs_done(&changed.labels);
+	pairs_copy(&changed.labels, labels);
+	return replace_spec(s, &changed, e);
+}
+
+int sandbox_set_env(struct sandbox *s, const struct pairs *set, char *const *unset, struct err *e)
+{
+	struct sandbox_spec changed;
+	struct pairs kept = { 0 };
+
+	spec_copy(&changed, &s->row.spec);
+	for (size_t i = 0; i < changed.env.n; i++) {
+		bool drop = false;
+		for (char *const *u = unset; u && *u && !drop; u++)
+			drop = streq(*u, changed.env.v[i].key);
+		if (!drop)
+			pairs_add(&kept, changed.env.v[i].key, changed.env.v[i].value);
+	}
+	for (size_t i = 0; set && i < set->n; i++)
+		pairs_add(&kept, set->v[i].key, set->v[i].value);
+	pairs_done(&changed.env);
+	changed.env = kept;
+	return replace_spec(s, &changed, e);
+}
+
+int sandbox_set_lifetime(struct sandbox *s, const struct lifetime *l, struct err *e)
+{
+	struct sandbox_spec changed;
+
+	spec_copy(&changed, &s->row.spec);
+	changed.lifetime = *l;
+	return replace_spec(s, &changed, e);
+}
+
+int sandbox_set_extra(struct sandbox *s, const char *extra, struct err *e)
+{
+	struct sandbox_spec changed;
+
+	spec_copy(&changed, &s->row.spec);
+	free(changed.extra);
+	changed.extra = xstrdup(extra);
+	return replace_spec(s, &changed, e);
+}
+
+void sandbox_usage(struct sandbox *s, void (*done)(void *ctx, const struct err *e, const struct usage *u), void *ctx)
+{
+	struct err e;
+
+	if (s->boundary) {
+		s->boundary->ops->usage(s->boundary, s->row.id, done, ctx);
+		return;
+	}
+	err_set(&e, ERR_UNAVAILABLE, ENOSYS, "the boundary '%s' is not offered by this server now", s->row.boundary);
+	done(ctx, &e, NULL);
+}
+
+struct link_op *sandbox_op(struct sandbox *s, const struct op_spec *spec, const struct op_events *ev, void *ctx, struct err *e)
+{
+	struct op_spec filled = *spec;
+
+	if (s->row.state != SANDBOX_RUNNING || !s->link) {
+		err_set(e, ERR_CONFLICT, EBUSY, "the sandbox is not running (state %s)", sandbox_state_name(s->row.state));
+		return NULL;
+	}
+	sandbox_touch(s);
+	if (!filled.user)
+		filled.user = s->row.user;
+	if (!filled.cwd)
+		filled.cwd = s->row.spec.workdir;
+	return link_op_open(s->link, &filled, ev, ctx);
+}

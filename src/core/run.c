@@ -1,0 +1,787 @@
+/* Runs: started, fed, followed, ended, remembered.
+ *
+ * Theory of operation. The guest keeps a run's output until we acknowledge it, and we acknowledge only what a kill -9 of
+ * this daemon cannot lose: bytes that are in the run's file. While a stream is short nothing is acknowledged and nothing
+ * written; its end puts it, with the result, in the run's row of the store, and only then is the guest told to forget it. So
+ * after a restart the rest of every output is still to be had, from the file, the row or the guest.
+ *
+ * Readers (followers) have their own position in the spool and are fed from the loop, never from inside a call of theirs:
+ * a slow one holds up nobody. An ended run becomes "cold" after a while: its output leaves memory and is read back on demand. */
+#include "base/log.h"
+#include "core/core_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { COLD_AFTER_MS = 10000, NUMBERS_RESERVED = 64, CHUNKS_A_TURN = 4 };
+
+static const char *const stream_suffix[2] = { "out", "err" };
+
+static bool ended(const struct run *r)
+{
+	return r->row.state >= RUN_EXITED;
+}
+
+static void spools_init(struct run *r)
+{
+	for (int i = 0; i < 2; i++) {
+		char name[128];
+		snprintf(name, sizeof name, "%s/%llu.%s", r->sandbox->row.id, (unsigned long long)r->number, stream_suffix[i]);
+		spool_init(&r->out[i], r->sandbox->core->runs_dir, name, r->row.output_max);
+	}
+}
+
+/* The folder of a sandbox's spool files is made when the first one is needed. */
+static void make_folder(struct sandbox *s)
+{
+	if (mkdirat(s->core->runs_dir, s->row.id, 0700) < 0 && errno != EEXIST)
+		log_error("sandbox=%s msg=\"cannot make the folder for its output: %s\"", s->row.id, strerror(errno));
+}
+
+/* --- making, finding, forgetting --- */
+
+static struct run *run_add(struct sandbox *s, struct run_row *take)
+{
+	struct run *r = xcalloc(1, sizeof *r);
+
+	r->sandbox = s;
+	r->row = *take;
+	*take = (struct run_row){ 0 };
+	r->number = r->row.number;
+	snprintf(r->id, sizeof r->id, "run_%llu", (unsigned long long)r->number);
+	spools_init(r);
+	HASH_ADD(hh, s->runs, number, sizeof r->number, r);
+	return r;
+}
+
+static void run_delete(struct run *r, bool files)
+{
+	struct sandbox *s = r->sandbox;
+	struct follower *f, *next;
+	struct run_view v;
+
+	run_view(r, &v);
+	DL_FOREACH_SAFE (r->followers, f, next) { /* only when the sandbox goes: nobody may be left waiting */
+		DL_DELETE(r->followers, f);
+		f->run = NULL;
+		if (f->queued) {
+			DL_DELETE2(s->core->ready, f, ready_prev, ready_next);
+			f->queued = false;
+		}
+		if (!f->told_end && !f->dead) {
+			f->told_end = true;
+			f->ev->on_end(f->ctx, &v);
+		}
+	}
+	for (int i = 0; i < 2; i++) {
+		if (files)
+			spool_remove(&r->out[i]);
+		spool_done(&r->out[i]);
+	}
+	HASH_DEL(s->runs, r);
+	run_row_done(&r->row);
+	free(r);
+}
+
+static struct run *find_number(struct sandbox *s, uint64_t number)
+{
+	struct run *r;
+
+	HASH_FIND(hh, s->runs, &number, sizeof number, r);
+	return r;
+}
+
+struct run *sandbox_find_run(struct sandbox *s, const char *id)
+{
+	uint64_t number;
+
+	if (strncmp(id, "run_", 4) != 0 || parse_u64(str_of(id + 4), UINT64_MAX, &number) < 0)
+		return NULL;
+	struct run *r = find_number(s, number);
+	return r && streq(r->id, id) ? r : NULL;
+}
+
+struct run *sandbox_next_run(struct sandbox *s, struct run *prev)
+{
+	return prev ? prev->hh.next : s->runs;
+}
+
+static void forget_oldest(struct sandbox *s)
+{
+	struct run *r, *next;
+
+	HASH_ITER (hh, s->runs, r, next) {
+		if (HASH_COUNT(s->runs) <= RUNS_KEPT)
+			return;
+		if (ended(r) && !r->followers && !r->waiters) {
+			store_run_delete(s->core->o.store, s->row.id, r->number);
+			run_delete(r, true);
+		}
+	}
+}
+
+void run_view(const struct run *r, struct run_view *ret)
+{
+	const struct run_row *w = &r->row;
+	uint64_t out = ended(r) ? w->stdout_bytes : spool_total(&r->out[0]);
+	uint64_t err = ended(r) ? w->stderr_bytes : spool_total(&r->out[1]);
+
+	*ret = (struct run_view){
+		.id = r->id,
+		.session = w->session,
+		.display = w->display,
+		.state = w->state,
+		.exit_code = w->exit_code,
+		.signal = w->signal,
+		.timed_out = w->timed_out,
+		.canceled = w->canceled,
+		.oom = w->oom,
+		.truncated = w->truncated,
+		.pty = w->pty,
+		.message = w->message,
+		.stdout_bytes = out,
+		.stderr_bytes = err,
+		.started_ms = w->started_ms,
+		.ended_ms = w->ended_ms,
+		.duration_ms = ended(r) ? w->duration_ms : now_unix_ms() - w->started_ms,
+	};
+}
+
+/* --- starting --- */
+
+static uint64_t next_number(struct sandbox *s)
+{
+	uint64_t n = s->row.next_run++;
+
+	if (n >= s->run_reserved) { /* reserved in blocks, so that a restart never uses a number twice */
+		struct err e;
+		uint64_t live = s->row.next_run;
+		s->run_reserved = n + NUMBERS_RESERVED;
+		s->row.next_run = s->run_reserved;
+		if (store_sandbox_put(s->core->o.store, &s->row, &e) < 0)
+			log_error("sandbox=%s msg=\"%s\"", s->row.id, e.message);
+		s->row.next_run = live;
+	}
+	return n;
+}
+
+static char *display_of(const struct run_spec *spec)
+{
+	const char *text = spec->display ? spec->display : spec->shell ? spec->shell : spec->code;
+	struct buf b;
+
+	buf_init(&b, 4096);
+	if (text) {
+		buf_add(&b, text, MIN(strlen(text), (size_t)4000));
+	} else {
+		for (char **a = spec->argv; *a && !b.overflow; a++)
+			buf_addf(&b, "%s%.1000s", a == spec->argv ? "" : " ", *a);
+	}
+	while (b.len && !utf8_valid(buf_str(&b))) /* cut in the middle of a character, or not text at all */
+		b.data[--b.len] = '\0';
+	return b.len ? buf_take(&b) : (buf_done(&b), xstrdup(""));
+}
+
+static struct run *find_idempotent(struct sandbox *s, const char *key)
+{
+	struct run *r, *next;
+
+	HASH_ITER (hh, s->runs, r, next) {
+		if (key && streq(r->row.idempotency_key, key))
+			return r;
+	}
+	return NULL;
+}
+
+static int check_startable(struct sandbox *s, const struct run_spec *spec, struct err *e)
+{
+	if (run_spec_validate(spec, e) < 0)
+		return -EINVAL;
+	if (s->row.state != SANDBOX_RUNNING || !s->link)
+		return err_set(e, ERR_CONFLICT, EBUSY, "the sandbox is not running (state %s)", sandbox_state_name(s->row.state));
+	if (spec->session) {
+		struct session_view v;
+		if (session_get(s, spec->session, &v) < 0)
+			return err_set(e, ERR_NOT_FOUND, ENOENT, "no session '%.64s' is there", spec->session);
+		if (!v.alive)
+			return err_set(e, ERR_GONE, ESHUTDOWN, "session '%.64s' has ended", spec->session);
+	}
+	return 0;
+}
+
+int sandbox_run(struct sandbox *s, const struct run_spec *spec, struct run **ret, struct err *e)
+{
+	struct command cmd;
+	struct pairs env = { 0 };
+	struct run *r;
+
+	int rc = check_startable(s, spec, e);
+	if (rc < 0)
+		return rc;
+	if ((r = find_idempotent(s, spec->idempotency_key))) {
+		*ret = r;
+		return 0;
+	}
+	if ((rc = command_build(spec, &cmd, e)) < 0)
+		return rc;
+	struct run_row row = {
+		.sandbox_id = xstrdup(s->row.id),
+		.number = next_number(s),
+		.session = xstrdup(spec->session),
+		.display = display_of(spec),
+		.idempotency_key = xstrdup(spec->idempotency_key),
+		.state = spec->session ? RUN_QUEUED : RUN_RUNNING,
+		.pty = spec->pty,
+		.merge_stderr = spec->merge_stderr,
+		.started_ms = now_unix_ms(),
+		.output_max = spec->output_max ? spec->output_max : RUN_OUTPUT_MAX_DEFAULT,
+	};
+	store_run_put(s->core->o.store, &row);
+	r = run_add(s, &row);
+	r->stdin_open = spec->stdin_open || spec->pty;
+	r->link_seq = s->link_seq;
+	s->live_runs++;
+	sandbox_touch(s);
+	forget_oldest(s);
+
+	pairs_copy(&env, &s->row.spec.env);
+	for (size_t i = 0; i < spec->env.n; i++)
+		pairs_add(&env, spec->env.v[i].key, spec->env.v[i].value);
+	struct link_run_spec ls = {
+		.argv = (const char *const *)cmd.argv,
+		.script = cmd.script,
+		.script_suffix = cmd.script_suffix,
+		.env = &env,
+		.cwd = spec->cwd ? spec->cwd : s->row.spec.workdir,
+		.user = spec->user ? spec->user : s->row.user,
+		.session = spec->session,
+		.stdin_open = r->stdin_open,
+		.stdin_bytes = cmd.stdin_bytes,
+		.pty = spec->pty,
+		.merge_stderr = spec->merge_stderr,
+		.rows = spec->rows ? spec->rows : 24,
+		.cols = spec->cols ? spec->cols : 80,
+		.timeout_ms = spec->timeout_ms,
+	};
+	link_run_start(s->link, r->number, &ls);
+	pairs_done(&env);
+	command_done(&cmd);
+	core_emit(s->core, "run.started", s, s->row.state, r);
+	*ret = r;
+	return 0;
+}
+
+/* --- what the guest says --- */
+
+void run_on_started(void *ctx, uint64_t number)
+{
+	struct run *r = find_number(ctx, number);
+
+	if (r && r->row.state == RUN_QUEUED)
+		r->row.state = RUN_RUNNING;
+}
+
+static void follower_queue(struct follower *f)
+{
+	struct core *c = f->run->sandbox->core;
+
+	if (f->queued || f->dead)
+		return;
+	f->queued = true;
+	DL_APPEND2(c->ready, f, ready_prev, ready_next);
+	core_deliver_soon(c);
+}
+
+static void queue_followers(struct run *r)
+{
+	struct follower *f;
+
+	DL_FOREACH (r->followers, f)
+		follower_queue(f);
+}
+
+/* Puts a stream's bytes in its file and lets the guest forget them. */
+static void make_durable(struct run *r, int i)
+{
+	struct sandbox *s = r->sandbox;
+
+	make_folder(s);
+	int rc = spool_flush(&r->out[i]);
+	if (rc < 0 && !r->row.message) {
+		log_error("sandbox=%s run=%s msg=\"output cannot be stored: %s\"", s->row.id, r->id, strerror(-rc));
+		r->row.message = xasprintf("output was lost: the server cannot store it (%s)", strerror(-rc));
+		r->row.truncated = true;
+	}
+	r->acked[i] = spool_total(&r->out[i]); /* also after a failure: what cannot be kept is counted and said, not waited for */
+	if (s->link)
+		link_run_ack(s->link, r->number, i + 1, r->acked[i]);
+}
+
+void run_on_output(void *ctx, uint64_t number, int stream, uint64_t offset, struct str bytes)
+{
+	struct run *r = find_number(ctx, number);
+	int i = stream - 1;
+
+	if (!r || ended(r) || r->finishing || i < 0 || i > 1)
+		return;
+	struct spool *sp = &r->out[i];
+	uint64_t total = spool_total(sp);
+	if (offset < total) { /* sent again after a reconnect */
+		size_t known = (size_t)MIN((uint64_t)bytes.n, total - offset);
+		bytes.p += known;
+		bytes.n -= known;
+	} else if (offset > total) {
+		r->row.truncated = true;
+		spool_skip(sp, offset);
+	}
+	if (bytes.n == 0)
+		return;
+	spool_append(sp, bytes);
+	if (spool_total(sp) > spool_kept(sp))
+		r->row.truncated = true;
+	if (spool_total(sp) - r->acked[i] >= RUN_ACK_AFTER)
+		make_durable(r, i);
+	queue_followers(r);
+}
+
+void run_on_stdin_room(void *ctx, uint64_t number)
+{
+	struct run *r = find_number(ctx, number);
+	struct follower *f, *next;
+
+	if (!r)
+		return;
+	DL_FOREACH_SAFE (r->followers, f, next) {
+		if (!f->dead && f->ev->on_stdin_room)
+			f->ev->on_stdin_room(f->ctx);
+	}
+}
+
+/* The run's result and output become durable; then everybody is told. */
+static void finish(struct run *r)
+{
+	struct sandbox *s = r->sandbox;
+	struct run_waiter *w, *next;
+
+	r->finishing = false;
+	r->stdin_open = false;
+	r->row.ended_ms = now_unix_ms();
+	r->used_ms = now_ms();
+	if (!r->row.duration_ms)
+		r->row.duration_ms = r->row.ended_ms - r->row.started_ms;
+	struct str out = spool_memory(&r->out[0]), err = spool_memory(&r->out[1]);
+	bool small = out.p && err.p && out.n <= RUN_ROW_OUTPUT_MAX && err.n <= RUN_ROW_OUTPUT_MAX;
+	struct run_row row = r->row; /* borrows: not freed */
+	if (small) {
+		row.stdout_data = (uint8_t *)(uintptr_t)out.p;
+		row.stderr_data = (uint8_t *)(uintptr_t)err.p;
+		row.stdout_len = out.n;
+		row.stderr_len = err.n;
+	} else {
+		make_durable(r, 0);
+		make_durable(r, 1);
+	}
+	store_run_put(s->core->o.store, &row);
+	if (s->link)
+		link_run_release(s->link, r->number);
+	s->live_runs--;
+	sandbox_touch(s);
+	core_emit(s->core, "run.ended", s, s->row.state, r);
+	queue_followers(r);
+	w = take_ptr(&r->waiters);
+	while (w) {
+		next = w->next;
+		w->done(w->ctx, NULL, r);
+		free(w);
+		w = next;
+	}
+}
+
+/* A SIGKILL that nobody here sent may have been the out-of-memory killer: its counter tells. */
+struct oom_question {
+	struct core *core;
+	char sandbox[40];
+	uint64_t number;
+};
+
+static void on_oom_answer(void *ctx, const struct err *e, const struct usage *u)
+{
+	struct oom_question *q = ctx;
+	struct sandbox *s = core_find(q->core, NULL, q->sandbox);
+	struct run *r = s ? find_number(s, q->number) : NULL;
+
+	free(q);
+	if (!r || !r->finishing)
+		return;
+	if (!e && u->oom_kills > s->oom_kills) {
+		s->oom_kills = u->oom_kills;
+		r->row.oom = true;
+	}
+	finish(r);
+}
+
+void run_on_end(void *ctx, uint64_t number, const struct link_run_end *end)
+{
+	struct sandbox *s = ctx;
+	struct run *r = find_number(s, number);
+
+	if (!r || ended(r) || r->finishing)
+		return;
+	r->row.state = end->failed ? RUN_FAILED : RUN_EXITED;
+	r->row.exit_code = end->exit_code;
+	r->row.signal = end->signal;
+	r->row.timed_out = end->timed_out;
+	r->row.canceled = end->canceled;
+	r->row.duration_ms = end->duration_ms;
+	r->row.stdout_bytes = end->stdout_bytes;
+	r->row.stderr_bytes = end->stderr_bytes;
+	if (end->failed || end->message[0]) {
+		free(r->row.message);
+		r->row.message = xstrdup(end->message);
+	}
+	if (spool_total(&r->out[0]) < end->stdout_bytes || spool_total(&r->out[1]) < end->stderr_bytes)
+		r->row.truncated = true;
+	if (end->session_ended && r->row.session)
+		session_on_end(s, r->row.session, end->exit_code);
+	if (end->signal == SIGKILL && !end->timed_out && !end->canceled) {
+		struct oom_question *q = xcalloc(1, sizeof *q);
+		*q = (struct oom_question){ .core = s->core, .number = number };
+		snprintf(q->sandbox, sizeof q->sandbox, "%s", s->row.id);
+		r->finishing = true;
+		s->boundary->ops->usage(s->boundary, s->row.id, on_oom_answer, q);
+		return;
+	}
+	finish(r);
+}
+
+void runs_lost(struct sandbox *s, const char *why)
+{
+	struct run *r, *next;
+
+	HASH_ITER (hh, s->runs, r, next) {
+		if (ended(r) && !r->finishing)
+			continue;
+		if (!r->finishing) { /* else its result is known already */
+			r->row.state = RUN_LOST;
+			r->row.stdout_bytes = spool_total(&r->out[0]);
+			r->row.stderr_bytes = spool_total(&r->out[1]);
+			free(r->row.message);
+			r->row.message = xstrdup(why);
+		}
+		finish(r);
+	}
+}
+
+void runs_hello(struct sandbox *s, const struct link_run_state *known, size_t n)
+{
+	struct run *r, *next;
+
+	for (size_t i = 0; i < n; i++) {
+		r = find_number(s, known[i].run);
+		if (!r)
+			link_run_cancel(s->link, known[i].run);
+		if (!r || ended(r)) {
+			link_run_release(s->link, known[i].run);
+			continue;
+		}
+		r->link_seq = s->link_seq;
+		link_run_attach(s->link, r->number, spool_total(&r->out[0]), spool_total(&r->out[1]));
+	}
+	HASH_ITER (hh, s->runs, r, next) {
+		if (ended(r) || r->finishing || r->link_seq == s->link_seq)
+			continue;
+		r->row.state = RUN_LOST;
+		r->row.stdout_bytes = spool_total(&r->out[0]);
+		r->row.stderr_bytes = spool_total(&r->out[1]);
+		free(r->row.message);
+		r->row.message = xstrdup("the run was lost between the daemon and the sandbox");
+		finish(r);
+	}
+}
+
+/* --- after a restart, and later --- */
+
+static int load_run(void *ctx, struct run_row *row)
+{
+	struct sandbox *s = ctx;
+	struct run *r = run_add(s, row);
+
+	free(take_ptr(&r->row.stdout_data));
+	free(take_ptr(&r->row.stderr_data));
+	r->cold = ended(r);
+	if (!r->cold) {
+		s->live_runs++;
+		for (int i = 0; i < 2; i++) {
+			spool_load(&r->out[i]);
+			r->acked[i] = spool_total(&r->out[i]);
+		}
+	}
+	return 0;
+}
+
+void runs_load(struct sandbox *s)
+{
+	store_run_each(s->core->o.store, s->row.id, load_run, s);
+}
+
+void runs_free(struct sandbox *s)
+{
+	struct run *r, *next;
+	bool gone = s->row.state == SANDBOX_DELETED;
+
+	HASH_ITER (hh, s->runs, r, next)
+		run_delete(r, gone);
+	if (gone)
+		unlinkat(s->core->runs_dir, s->row.id, AT_REMOVEDIR);
+}
+
+void runs_sweep(struct sandbox *s)
+{
+	struct run *r, *next;
+	uint64_t now = now_ms();
+
+	HASH_ITER (hh, s->runs, r, next) {
+		if (!ended(r) || r->finishing || r->cold || r->followers || now - r->used_ms < COLD_AFTER_MS)
+			continue;
+		for (int i = 0; i < 2; i++)
+			spool_done(&r->out[i]);
+		spools_init(r);
+		r->cold = true;
+	}
+}
+
+static void warm_up(struct run *r)
+{
+	struct run_row row = { 0 };
+
+	r->used_ms = now_ms();
+	if (!r->cold)
+		return;
+	r->cold = false;
+	if (store_run_get(r->sandbox->core->o.store, r->sandbox->row.id, r->number, &row) < 0)
+		return;
+	if (row.stdout_data || row.stderr_data) {
+		spool_append(&r->out[0], (struct str){ (char *)row.stdout_data, row.stdout_len });
+		spool_append(&r->out[1], (struct str){ (char *)row.stderr_data, row.stderr_len });
+	} else {
+		spool_load(&r->out[0]);
+		spool_load(&r->out[1]);
+	}
+	run_row_done(&row);
+}
+
+/* --- asking --- */
+
+void run_wait(struct run *r, run_done_fn done, void *ctx)
+{
+	if (ended(r) && !r->finishing) {
+		done(ctx, NULL, r);
+		return;
+	}
+	struct run_waiter *w = xcalloc(1, sizeof *w);
+	*w = (struct run_waiter){ .done = done, .ctx = ctx };
+	LL_APPEND(r->waiters, w);
+}
+
+int run_output(struct run *r, int stream, uint64_t offset, size_t max, struct buf *out, struct err *e)
+{
+	if (stream != LINK_STDOUT && stream != LINK_STDERR)
+		return err_set(e, ERR_INVALID, EINVAL, "stream: 'stdout' or 'stderr'");
+	warm_up(r);
+	struct spool *sp = &r->out[stream - 1];
+	if (offset >= spool_kept(sp))
+		return 0;
+	ssize_t n = spool_read(sp, offset, max, out);
+	if (n < 0)
+		return err_sys(e, ERR_INTERNAL, (int)-n, "the output of %s cannot be read back", r->id);
+	return 0;
+}
+
+static int live_link(struct run *r, struct link **ret, struct err *e)
+{
+	if (ended(r) || r->finishing)
+		return err_set(e, ERR_GONE, ESRCH, "%s has ended", r->id);
+	if (!r->sandbox->link)
+		return err_set(e, ERR_CONFLICT, EBUSY, "the sandbox is not reachable now, try again");
+	sandbox_touch(r->sandbox);
+	*ret = r->sandbox->link;
+	return 0;
+}
+
+int run_signal(struct run *r, int signo, bool tree, struct err *e)
+{
+	struct link *l;
+
+	if (signo < 1 || signo > 64)
+		return err_set(e, ERR_INVALID, EINVAL, "signal: 1 to 64, or a name such as TERM");
+	int rc = live_link(r, &l, e);
+	if (rc == 0)
+		link_run_signal(l, r->number, signo, tree);
+	return rc;
+}
+
+int run_cancel(struct run *r, struct err *e)
+{
+	struct link *l;
+
+	if (ended(r))
+		return 0;
+	int rc = live_link(r, &l, e);
+	if (rc == 0)
+		link_run_cancel(l, r->number);
+	return rc;
+}
+
+int run_resize(struct run *r, uint16_t rows, uint16_t cols, struct err *e)
+{
+	struct link *l;
+
+	if (!r->row.pty)
+		return err_set(e, ERR_CONFLICT, ENOTTY, "%s has no terminal", r->id);
+	if (rows < 1 || cols < 1 || rows > 1000 || cols > 1000)
+		return err_set(e, ERR_INVALID, EINVAL, "rows and cols: 1 to 1000");
+	int rc = live_link(r, &l, e);
+	if (rc == 0)
+		link_run_resize(l, r->number, rows, cols);
+	return rc;
+}
+
+ssize_t run_write(struct run *r, struct str bytes, struct err *e)
+{
+	struct link *l;
+
+	int rc = live_link(r, &l, e);
+	if (rc < 0)
+		return rc;
+	if (!r->stdin_open)
+		return err_set(e, ERR_GONE, EPIPE, "the input of %s is closed", r->id);
+	bytes.n = MIN(bytes.n, link_run_stdin_room(l, r->number));
+	if (bytes.n == 0)
+		return 0;
+	rc = link_run_stdin(l, r->number, bytes);
+	return rc == -EAGAIN ? 0 : rc < 0 ? err_sys(e, ERR_GONE, -rc, "the input of %s", r->id) : (ssize_t)bytes.n;
+}
+
+int run_close_stdin(struct run *r, struct err *e)
+{
+	struct link *l;
+
+	int rc = live_link(r, &l, e);
+	if (rc < 0)
+		return rc;
+	if (r->stdin_open)
+		link_run_stdin_eof(l, r->number);
+	r->stdin_open = false;
+	return 0;
+}
+
+/* --- followers --- */
+
+struct follower *run_follow(struct run *r, uint64_t stdout_offset, uint64_t stderr_offset, const struct follower_events *ev, void *ctx)
+{
+	struct follower *f = xcalloc(1, sizeof *f);
+
+	warm_up(r);
+	*f = (struct follower){ .run = r, .ev = ev, .ctx = ctx, .at = { stdout_offset, stderr_offset } };
+	DL_APPEND(r->followers, f);
+	follower_queue(f);
+	return f;
+}
+
+void follower_pause(struct follower *f)
+{
+	f->paused = true;
+}
+
+void follower_resume(struct follower *f)
+{
+	f->paused = false;
+	if (f->run)
+		follower_queue(f);
+}
+
+static void follower_delete(struct follower *f)
+{
+	if (f->run) {
+		if (f->queued)
+			DL_DELETE2(f->run->sandbox->core->ready, f, ready_prev, ready_next);
+		DL_DELETE(f->run->followers, f);
+	}
+	free(f);
+}
+
+void follower_free(struct follower *f)
+{
+	if (!f)
+		return;
+	f->dead = true;
+	if (!f->busy)
+		follower_delete(f);
+}
+
+/* One chunk of each stream that has something new. False when there was nothing. */
+static bool deliver_chunk(struct follower *f)
+{
+	bool any = false;
+	struct buf b;
+
+	for (int i = 0; i < 2 && !f->dead && !f->paused && f->run; i++) {
+		struct spool *sp = &f->run->out[i];
+		if (f->at[i] >= spool_kept(sp))
+			continue;
+		buf_init(&b, FOLLOW_CHUNK);
+		ssize_t n = spool_read(sp, f->at[i], FOLLOW_CHUNK, &b);
+		if (n > 0) {
+			uint64_t at = f->at[i];
+			f->at[i] += (uint64_t)n;
+			any = true;
+			f->ev->on_output(f->ctx, i + 1, at, buf_str(&b));
+		} else {
+			f->at[i] = spool_kept(sp); /* unreadable: go on behind it, the totals tell */
+		}
+		buf_done(&b);
+	}
+	return any;
+}
+
+static void deliver(struct follower *f)
+{
+	struct run_view v;
+	int left = CHUNKS_A_TURN;
+
+	f->busy = true;
+	while (left-- > 0 && deliver_chunk(f))
+		;
+	if (f->run && !f->dead && !f->paused) {
+		struct run *r = f->run;
+		bool all = f->at[0] >= spool_kept(&r->out[0]) && f->at[1] >= spool_kept(&r->out[1]);
+		r->used_ms = now_ms();
+		if (!all) {
+			follower_queue(f);
+		} else if (ended(r) && !r->finishing && !f->told_end) {
+			f->told_end = true;
+			run_view(r, &v);
+			f->ev->on_end(f->ctx, &v);
+		}
+	}
+	f->busy = false;
+	if (f->dead)
+		follower_delete(f);
+}
+
+void run_deliver_ready(struct core *c)
+{
+	struct follower *f;
+	size_t n;
+
+	DL_COUNT2(c->ready, f, n, ready_next);
+	while (n-- > 0 && (f = c->ready)) { /* those that queue again meanwhile wait for the next turn */
+		DL_DELETE2(c->ready, f, ready_prev, ready_next);
+		f->queued = false;
+		deliver(f);
+	}
+}
