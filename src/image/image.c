@@ -1,0 +1,157 @@
+#include "image/image.h"
+
+#include "base/buf.h"
+#include "image/ref.h"
+#include "image/refs.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+void image_done(struct image *i)
+{
+	free(i->root);
+	free(i->user);
+	free(i->workdir);
+	pairs_done(&i->env);
+	strings_free(i->names);
+	*i = (struct image){ 0 };
+}
+
+struct image_store *image_store_new(const char *folder)
+{
+	struct image_store *s = xcalloc(1, sizeof *s);
+	s->folder = xstrdup(folder);
+	return s;
+}
+
+void image_store_free(struct image_store *s)
+{
+	if (s)
+		free(s->folder);
+	free(s);
+}
+
+static char **names_of(const struct refs *refs, const char *digest)
+{
+	char **v = xcalloc(refs->names.n + 1, sizeof *v);
+	size_t n = 0;
+	for (size_t i = 0; i < refs->names.n; i++)
+		if (streq(refs->names.v[i].value, digest))
+			v[n++] = xstrdup(refs->names.v[i].key);
+	return v;
+}
+
+static int load(struct image_store *s, int folder, const struct refs *refs, const char *digest, struct image *ret, struct err *e)
+{
+	char name[72];
+	image_folder_name(digest, name);
+	auto_fd int dir = openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (dir < 0)
+		return err_sys(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_UNAVAILABLE, errno, "image %s", digest);
+	struct image i = { 0 };
+	int r = image_json_load(dir, digest, &i, e);
+	if (r < 0)
+		return r;
+	i.root = xasprintf("%s/%s/rootfs", s->folder, name);
+	i.names = names_of(refs, digest);
+	*ret = i;
+	return 0;
+}
+
+/* The name that stands for ref: itself, its normal form, or what the table says. NULL: none. */
+static const char *lookup(const struct refs *refs, const char *ref)
+{
+	const char *digest = pairs_get(&refs->names, ref);
+	if (digest)
+		return digest;
+	auto_free char *normal = image_ref_normalise(ref);
+	digest = pairs_get(&refs->names, normal);
+	if (digest)
+		return digest;
+	int best = -1;
+	const char *to = NULL;
+	/* "debian" means "debian:latest" to everybody who writes it, so a pattern "debian:*" covers it too. */
+	auto_free char *tagged = strchr(normal, ':') ? NULL : xasprintf("%s:latest", normal);
+	for (size_t i = 0; i < refs->map.n; i++) {
+		int n = image_pattern_match(refs->map.v[i].key, normal);
+		if (n < 0 && tagged)
+			n = image_pattern_match(refs->map.v[i].key, tagged);
+		if (n > best) {
+			best = n;
+			to = refs->map.v[i].value;
+		}
+	}
+	return to ? pairs_get(&refs->names, to) : NULL;
+}
+
+static int not_found(const struct refs *refs, const char *ref, struct err *e)
+{
+	if (refs->names.n == 0)
+		return err_set(e, ERR_NOT_FOUND, ENOENT,
+			       "no image '%.200s': there is none on this host yet; make one with 'caisson image build'", ref);
+	auto_buf struct buf b;
+	buf_init(&b, 200);
+	for (size_t i = 0; i < refs->names.n && !b.overflow; i++)
+		buf_addf(&b, "%s%s", i ? ", " : "", refs->names.v[i].key);
+	return err_set(e, ERR_NOT_FOUND, ENOENT, "no image '%.100s'; there are: %s%s. 'caisson image map' gives it a stand-in", ref, b.data ? b.data : "",
+		       b.overflow ? ", ..." : "");
+}
+
+static int open_folder(const struct image_store *s)
+{
+	return open(s->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+int image_resolve(struct image_store *s, const char *ref, struct image *ret, struct err *e)
+{
+	if (!ref || !*ref)
+		ref = "default";
+	if (!image_digest_valid(ref) && !image_name_valid(ref))
+		return err_set(e, ERR_INVALID, EINVAL, "not an image reference: '%.100s'", ref);
+	struct refs refs = { 0 };
+	auto_fd int folder = open_folder(s);
+	if (folder < 0 && errno != ENOENT)
+		return err_sys(e, ERR_UNAVAILABLE, errno, "can't open the image folder %s", s->folder);
+	if (folder < 0)
+		return not_found(&refs, ref, e);
+	int r = refs_load(folder, &refs, e);
+	if (r < 0)
+		return r;
+	const char *digest = image_digest_valid(ref) ? ref : lookup(&refs, ref);
+	r = digest ? load(s, folder, &refs, digest, ret, e) : not_found(&refs, ref, e);
+	if (r == -ENOENT && digest)
+		not_found(&refs, ref, e);
+	refs_done(&refs);
+	return r;
+}
+
+int image_each(struct image_store *s, void (*each)(void *ctx, const struct image *i), void *ctx, struct err *e)
+{
+	auto_fd int folder = open_folder(s);
+	if (folder < 0)
+		return errno == ENOENT ? 0 : err_sys(e, ERR_UNAVAILABLE, errno, "can't open the image folder %s", s->folder);
+	struct refs refs;
+	int r = refs_load(folder, &refs, e);
+	if (r < 0)
+		return r;
+	struct dirent **found = NULL;
+	int n = scandirat(folder, ".", &found, NULL, alphasort);
+	for (int i = 0; i < n; i++) {
+		auto_free struct dirent *d = found[i];
+		auto_free char *digest = xstrdup(d->d_name);
+		if (strlen(digest) == IMAGE_DIGEST_LEN)
+			digest[6] = ':';
+		struct image image = { 0 };
+		/* One that is being removed, or is damaged, must not hide the others. */
+		if (strncmp(d->d_name, "sha256-", 7) != 0 || !image_digest_valid(digest) || load(s, folder, &refs, digest, &image, NULL) < 0)
+			continue;
+		each(ctx, &image);
+		image_done(&image);
+	}
+	free(found);
+	refs_done(&refs);
+	return n < 0 ? err_sys(e, ERR_UNAVAILABLE, errno, "can't list the image folder") : 0;
+}
