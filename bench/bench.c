@@ -1,0 +1,350 @@
+/* Speed against the same thing done bare, in one run and interleaved, because machines are noisy: what counts is the ratio.
+ *
+ * Needs a server (CAISSON_URL, CAISSON_API_KEY; bench/run starts one) and prints Markdown. Each measurement alternates between our
+ * side and the bare one. "cycle" is the whole life of a sandbox through the HTTP API over the unix socket. */
+#include "base/util.h"
+#include "caisson.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+struct series {
+	double *v; /* milliseconds */
+	size_t n, cap;
+};
+
+static void add(struct series *s, double ms)
+{
+	if (s->n == s->cap)
+		s->v = xreallocarray(s->v, s->cap = s->cap * 2 + 64, sizeof *s->v);
+	s->v[s->n++] = ms;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static double at(const struct series *s, double q)
+{
+	return s->n ? s->v[MIN(s->n - 1, (size_t)((double)s->n * q))] : 0;
+}
+
+static void sort(struct series *s)
+{
+	qsort(s->v, s->n, sizeof *s->v, by_value);
+}
+
+static void row(const char *what, const struct series *s)
+{
+	printf("| %s | %zu | %.2f | %.2f | %.2f | %.2f |", what, s->n, at(s, 0), at(s, 0.5), at(s, 0.95), at(s, 0.99));
+}
+
+static void report(const char *what, const char *bare_what, struct series *ours, struct series *bare, double budget)
+{
+	sort(ours);
+	sort(bare);
+	row(what, ours);
+	printf(" **%.2f** (budget %.2f) |\n", at(ours, 0.5) / at(bare, 0.5), budget);
+	row(bare_what, bare);
+	printf(" 1 |\n");
+	fflush(stdout);
+	free(ours->v);
+	free(bare->v);
+	*ours = *bare = (struct series){ 0 };
+}
+
+static _Noreturn void die(const char *what, const struct caisson_error *e)
+{
+	fprintf(stderr, "bench: %s: %s\n", what, e ? e->message : strerror(errno));
+	exit(1);
+}
+
+static double ms_since(uint64_t t)
+{
+	return (double)(now_us() - t) / 1000;
+}
+
+/* --- the bare side --- */
+
+static double spawn_and_wait(char *const *argv)
+{
+	posix_spawn_file_actions_t fa;
+	int status;
+	pid_t pid;
+
+	posix_spawn_file_actions_init(&fa);
+	posix_spawn_file_actions_addopen(&fa, 1, "/dev/null", O_WRONLY, 0);
+	uint64_t t = now_us();
+	if (posix_spawnp(&pid, argv[0], &fa, NULL, argv, environ) != 0 || waitpid(pid, &status, 0) != pid || status != 0)
+		die(argv[0], NULL);
+	double ms = ms_since(t);
+	posix_spawn_file_actions_destroy(&fa);
+	return ms;
+}
+
+static char arg_true[] = "/usr/bin/true", arg_python[] = "/usr/bin/python3", arg_c[] = "-c", arg_print[] = "print(1)";
+static char *true_argv[] = { arg_true, NULL };
+static char *python_argv[] = { arg_python, arg_c, arg_print, NULL };
+
+static double bwrap(void)
+{
+	static const char *const words[] = { "bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "/usr/bin/true" };
+	char *argv[ARRAY_LEN(words) + 1] = { 0 };
+
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		argv[i] = (char *)(uintptr_t)words[i];
+	return spawn_and_wait(argv);
+}
+
+/* --- our side --- */
+
+static char *create(struct caisson *c, bool ephemeral)
+{
+	struct caisson_create_options o = { .ephemeral = ephemeral };
+	struct caisson_sandbox *s;
+	struct caisson_error e;
+
+	if (caisson_create(c, &o, &s, &e) < 0)
+		die("create", &e);
+	char *id = xstrdup(s->id);
+	caisson_sandbox_free(s);
+	return id;
+}
+
+static void run(struct caisson *c, const char *id, char *const *argv)
+{
+	struct caisson_run_options o = { .argv = (const char *const *)argv };
+	struct caisson_run *r;
+	struct caisson_error e;
+
+	if (caisson_run(c, id, &o, &r, &e) < 0)
+		die("run", &e);
+	if (r->exit_code != 0) {
+		fprintf(stderr, "bench: %s ended with %d: %s\n", argv[0], r->exit_code, (char *)r->err);
+		exit(1);
+	}
+	caisson_run_free(r);
+}
+
+static void delete(struct caisson *c, const char *id)
+{
+	struct caisson_error e;
+
+	if (caisson_delete(c, id, &e) < 0)
+		die("delete", &e);
+}
+
+static void bench_cycle(struct caisson *c, int rounds, bool ephemeral)
+{
+	struct series ours = { 0 }, bare = { 0 }, parts[3] = { 0 };
+
+	for (int i = 0; i < rounds; i++) {
+		uint64_t t0 = now_us();
+		auto_free char *id = create(c, ephemeral);
+		uint64_t t1 = now_us();
+		run(c, id, true_argv);
+		uint64_t t2 = now_us();
+		delete(c, id);
+		uint64_t t3 = now_us();
+		add(&ours, (double)(t3 - t0) / 1000);
+		add(&parts[0], (double)(t1 - t0) / 1000);
+		add(&parts[1], (double)(t2 - t1) / 1000);
+		add(&parts[2], (double)(t3 - t2) / 1000);
+		add(&bare, bwrap());
+	}
+	report(ephemeral ? "create + run true + delete (ephemeral)" : "create + run true + delete (disk that outlives a stop)", "bwrap true", &ours, &bare,
+	       0.5);
+	for (int i = 0; i < 3; i++) {
+		static const char *const names[] = { "... create", "... run", "... delete" };
+		sort(&parts[i]);
+		row(names[i], &parts[i]);
+		printf(" |\n");
+		free(parts[i].v);
+	}
+}
+
+static void bench_live(struct caisson *c, int rounds)
+{
+	struct series ours = { 0 }, bare = { 0 };
+	auto_free char *id = create(c, true);
+
+	for (int i = 0; i < rounds; i++) {
+		uint64_t t = now_us();
+		run(c, id, true_argv);
+		add(&ours, ms_since(t));
+		add(&bare, spawn_and_wait(true_argv));
+	}
+	delete(c, id);
+	report("one run of true in a live sandbox", "posix_spawn of true", &ours, &bare, 1.5);
+}
+
+static void bench_python(struct caisson *c, int rounds)
+{
+	struct series ours = { 0 }, bare = { 0 };
+
+	for (int i = 0; i < rounds; i++) {
+		uint64_t t = now_us();
+		auto_free char *id = create(c, true);
+		run(c, id, python_argv);
+		add(&ours, ms_since(t));
+		delete(c, id);
+		add(&bare, spawn_and_wait(python_argv));
+	}
+	report("create + run python3 -c 'print(1)'", "python3 -c 'print(1)'", &ours, &bare, 1.3);
+}
+
+/* --- files --- */
+
+struct feed {
+	int fd;
+	bool failed;
+};
+
+static ptrdiff_t from_file(void *ctx, void *bytes, size_t n)
+{
+	struct feed *f = ctx;
+
+	return read(f->fd, bytes, n);
+}
+
+static int to_file(void *ctx, const void *bytes, size_t n)
+{
+	struct feed *f = ctx;
+
+	return write(f->fd, bytes, n) == (ssize_t)n ? 0 : 1;
+}
+
+static void bench_files(struct caisson *c, int rounds, const char *dir, size_t mib)
+{
+	struct series up = { 0 }, down = { 0 }, bare = { 0 }, bare_again = { 0 };
+	struct caisson_create_options o = { .ephemeral = true, .memory_mib = 4096, .disk_mib = 2048 };
+	struct caisson_sandbox *s;
+	struct caisson_error e;
+	auto_free char *from = xasprintf("%s/from", dir), *to = xasprintf("%s/to", dir), *copy = xasprintf("%s/copy", dir);
+	char cp[] = "/bin/cp";
+	char *cp_argv[] = { cp, from, copy, NULL };
+	char block[65536];
+
+	if (caisson_create(c, &o, &s, &e) < 0)
+		die("create", &e);
+	auto_fd int fd = open(from, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	random_bytes(block, sizeof block);
+	for (size_t i = 0; i < mib * 16; i++)
+		if (fd < 0 || write(fd, block, sizeof block) != sizeof block)
+			die(from, NULL);
+	for (int i = 0; i < rounds; i++) {
+		struct feed f = { .fd = fd };
+		lseek(fd, 0, SEEK_SET);
+		uint64_t t = now_us();
+		if (caisson_upload(c, s->id, "/tmp/file", 0, from_file, &f, &e) < 0)
+			die("upload", &e);
+		add(&up, ms_since(t));
+		unlink(copy);
+		double ms = spawn_and_wait(cp_argv);
+		add(&bare, ms);
+		add(&bare_again, ms);
+		f.fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+		t = now_us();
+		if (caisson_download(c, s->id, "/tmp/file", to_file, &f, &e) < 0)
+			die("download", &e);
+		add(&down, ms_since(t));
+		close_fd(f.fd);
+		unlink(to);
+	}
+	unlink(copy);
+	unlink(from);
+	delete(c, s->id);
+	caisson_sandbox_free(s);
+	report("upload of the file", "cp of the same bytes", &up, &bare, 2.0);
+	report("download of the file", "cp of the same bytes", &down, &bare_again, 2.0);
+}
+
+/* --- many at once --- */
+
+static uint64_t available_kib(void)
+{
+	char line[128];
+	unsigned long long kib = 0;
+	FILE *f = fopen("/proc/meminfo", "re");
+
+	while (f && fgets(line, sizeof line, f) && sscanf(line, "MemAvailable: %llu", &kib) != 1)
+		;
+	if (f)
+		fclose(f);
+	return kib;
+}
+
+static void bench_many(struct caisson *c, size_t many)
+{
+	char **ids = xcalloc(many, sizeof *ids);
+	struct series first = { 0 }, last = { 0 };
+	uint64_t before = available_kib();
+
+	for (size_t i = 0; i < many; i++) {
+		uint64_t t = now_us();
+		ids[i] = create(c, true);
+		double ms = ms_since(t);
+		if (i < many / 10)
+			add(&first, ms);
+		if (i >= many - many / 10)
+			add(&last, ms);
+	}
+	uint64_t after = available_kib();
+	for (size_t i = 0; i < many; i++) {
+		delete(c, ids[i]);
+		free(ids[i]);
+	}
+	free(ids);
+	report("create, the last tenth", "create, the first tenth", &last, &first, 1.5);
+	printf("\n%zu live at once: %.0f KiB each (MemAvailable)\n", many, (double)(before - after) / (double)many);
+}
+
+static void head(const char *title)
+{
+	printf("\n### %s\n\n| what | n | min ms | median | p95 | p99 | ratio of medians |\n|---|---|---|---|---|---|---|\n", title);
+	fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+	struct caisson_error e;
+	struct caisson *c;
+	const char *only = argc > 2 ? argv[2] : "";
+	const char *dir = argc > 1 ? argv[1] : "/tmp";
+
+	signal(SIGPIPE, SIG_IGN);
+	if (caisson_connect(NULL, &c, &e) < 0)
+		die("connect", &e);
+	free(create(c, true)); /* the first one fills the warden's pools; deleted with the server */
+	sleep(1);
+	if (!*only || streq(only, "cycle")) {
+		head("The whole life of a sandbox");
+		bench_cycle(c, 300, true);
+		bench_cycle(c, 100, false);
+	}
+	if (!*only || streq(only, "run")) {
+		head("Runs");
+		bench_live(c, 500);
+		bench_python(c, 100);
+	}
+	if (!*only || streq(only, "files")) {
+		head("Files, 256 MiB");
+		bench_files(c, 10, dir, 256);
+	}
+	if (!*only || streq(only, "many")) {
+		head("2,000 live sandboxes");
+		bench_many(c, 2000);
+	}
+	caisson_close(c);
+	return 0;
+}

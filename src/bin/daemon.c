@@ -1,0 +1,255 @@
+#include "bin/daemon.h"
+
+#include "api/api.h"
+#include "core/core.h"
+#include "dialect/daytona/daytona.h"
+#include "dialect/native/native.h"
+#include "server/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BOUNDARIES_MAX = 4, GRACE_MS = 2000 };
+
+struct daemon {
+	uv_loop_t *loop;
+	const struct serve_options *o;
+	char *url; /* as printed */
+	struct server *server;
+	struct boundary *boundaries[BOUNDARIES_MAX];
+	size_t n_boundaries;
+	struct store *store;
+	struct image_store *images;
+	struct core *core;
+	struct api *api;
+	struct native *native;
+	struct daytona *daytona;
+	uv_signal_t on_term, on_int;
+	uv_poll_t lifetime;
+	bool watching_lifetime, ending, lost;
+	int exit_code;
+};
+
+int daemon_new(uv_loop_t *loop, const struct serve_options *o, struct daemon **ret, struct err *e)
+{
+	struct daemon *d = xcalloc(1, sizeof *d);
+	uint16_t port = 0;
+	int rc = 0;
+
+	d->loop = loop;
+	d->o = o;
+	d->server = server_new(loop);
+	if (o->listen)
+		rc = server_listen_tcp(d->server, o->listen, &port, e);
+	if (rc >= 0)
+		rc = server_listen_unix(d->server, o->socket, e);
+	if (rc < 0) {
+		daemon_free(d);
+		return rc;
+	}
+	if (o->listen) {
+		const char *colon = strrchr(o->listen, ':');
+		d->url = xasprintf("http://%.*s:%u", (int)(colon - o->listen), o->listen, port);
+	} else {
+		d->url = xasprintf("unix:%s", o->socket);
+	}
+	*ret = d;
+	return 0;
+}
+
+void daemon_add_boundary(struct daemon *d, struct boundary *b)
+{
+	if (d->n_boundaries < BOUNDARIES_MAX)
+		d->boundaries[d->n_boundaries++] = b;
+}
+
+void daemon_free(struct daemon *d)
+{
+	if (!d)
+		return;
+	server_free(d->server);
+	free(d->url);
+	free(d);
+}
+
+/* --- ending: refuse new work, let answers finish, end or leave the sandboxes, close everything, the loop runs out --- */
+
+static void on_core_closed(void *ctx)
+{
+	struct daemon *d = ctx;
+
+	for (size_t i = 0; i < d->n_boundaries; i++)
+		d->boundaries[i]->ops->free(d->boundaries[i]);
+	d->n_boundaries = 0;
+}
+
+static void close_core(void *ctx)
+{
+	struct daemon *d = ctx;
+
+	core_close(d->core, on_core_closed, d);
+}
+
+static void on_server_stopped(void *ctx)
+{
+	struct daemon *d = ctx;
+
+	if (d->o->ephemeral && !d->lost)
+		core_delete_all(d->core, close_core, d);
+	else
+		close_core(d);
+}
+
+static void begin_end(struct daemon *d)
+{
+	if (d->ending)
+		return;
+	d->ending = true;
+	uv_close((uv_handle_t *)&d->on_term, NULL);
+	uv_close((uv_handle_t *)&d->on_int, NULL);
+	if (d->watching_lifetime)
+		uv_close((uv_handle_t *)&d->lifetime, NULL);
+	server_stop(d->server, d->lost || d->o->ephemeral ? 0 : GRACE_MS, on_server_stopped, d);
+}
+
+void daemon_lost(struct daemon *d, const char *why)
+{
+	if (d->ending)
+		return;
+	log_error("msg=\"%s\"", why);
+	d->lost = true;
+	d->exit_code = 1;
+	begin_end(d);
+}
+
+static void on_signal(uv_signal_t *h, int signo)
+{
+	log_info("msg=\"ending on signal %d\"", signo);
+	begin_end(h->data);
+}
+
+static void on_lifetime(uv_poll_t *h, int status, int events)
+{
+	char byte;
+
+	(void)status;
+	(void)events;
+	int fd;
+	if (uv_fileno((uv_handle_t *)h, &fd) == 0 && read(fd, &byte, 1) < 0 && errno == EAGAIN)
+		return;
+	begin_end(h->data);
+}
+
+/* --- beginning --- */
+
+static int write_first_key(struct daemon *d, const char *path, struct err *e)
+{
+	char key[KEY_TEXT_SIZE], id[KEY_ID_SIZE];
+	struct keys *keys = core_keys(d->core);
+
+	if (keys_count(keys) > 0)
+		return 0;
+	auto_fd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return err_sys(e, ERR_UNAVAILABLE, errno, "cannot write the first API key to %s", path);
+	if (keys_create(keys, "first", "default", true, key, id, e) < 0)
+		return -EIO;
+	size_t n = strlen(key);
+	key[n] = '\n';
+	if (ftruncate(fd, 0) < 0 || write(fd, key, n + 1) != (ssize_t)(n + 1))
+		return err_sys(e, ERR_UNAVAILABLE, errno, "cannot write the first API key to %s", path);
+	explicit_bzero(key, sizeof key);
+	return 0;
+}
+
+static void on_started(void *ctx, const struct err *e)
+{
+	struct daemon *d = ctx;
+
+	if (e) {
+		daemon_lost(d, e->message);
+		return;
+	}
+	server_start(d->server);
+	printf("ready %s\n", d->url);
+	fflush(stdout);
+}
+
+static void watch(struct daemon *d)
+{
+	uv_signal_init(d->loop, &d->on_term);
+	uv_signal_init(d->loop, &d->on_int);
+	d->on_term.data = d->on_int.data = d->lifetime.data = d;
+	uv_signal_start(&d->on_term, on_signal, SIGTERM);
+	uv_signal_start(&d->on_int, on_signal, SIGINT);
+	if (d->o->lifetime_fd >= 0) {
+		fcntl(d->o->lifetime_fd, F_SETFL, O_NONBLOCK);
+		d->watching_lifetime = uv_poll_init(d->loop, &d->lifetime, d->o->lifetime_fd) == 0;
+		d->lifetime.data = d;
+		if (d->watching_lifetime)
+			uv_poll_start(&d->lifetime, UV_READABLE | UV_DISCONNECT, on_lifetime);
+	}
+}
+
+static int assemble(struct daemon *d, const char *state_dir, const char *key_path, struct err *e)
+{
+	auto_free char *db = xasprintf("%s/caisson.db", state_dir);
+	const struct daytona_options daytona = { .public_url = d->o->public_url };
+
+	int rc = store_open(db, &d->store, e);
+	if (rc < 0)
+		return rc;
+	d->images = image_store_new(d->o->images);
+	const struct core_options core = {
+		.data_dir = state_dir,
+		.store = d->store,
+		.images = d->images,
+		.boundaries = d->boundaries,
+		.n_boundaries = d->n_boundaries,
+	};
+	d->core = core_new(d->loop, &core);
+	rc = write_first_key(d, key_path, e);
+	if (rc < 0)
+		return rc;
+	d->api = api_new(d->loop, d->core);
+	d->native = native_new(d->loop, d->api, d->server);
+	if (!d->native)
+		return err_set(e, ERR_INTERNAL, EINVAL, "the native dialect's routes were refused");
+	d->daytona = daytona_new(d->loop, d->api, d->server, &daytona, e);
+	return d->daytona ? 0 : -EINVAL;
+}
+
+static void disassemble(struct daemon *d)
+{
+	if (d->daytona)
+		daytona_free(d->daytona);
+	server_free(take_ptr(&d->server));
+	if (d->native)
+		native_free(d->native);
+	api_free(d->api);
+	core_free(d->core);
+	image_store_free(d->images);
+	if (d->store)
+		store_close(d->store);
+}
+
+int daemon_run(struct daemon *d, const char *state_dir, const char *key_path)
+{
+	struct err e;
+
+	signal(SIGPIPE, SIG_IGN);
+	if (assemble(d, state_dir, key_path, &e) < 0) {
+		fprintf(stderr, "caisson: %s\n", e.message);
+		disassemble(d);
+		return 1;
+	}
+	watch(d);
+	core_start(d->core, on_started, d);
+	uv_run(d->loop, UV_RUN_DEFAULT);
+	disassemble(d);
+	return d->exit_code;
+}

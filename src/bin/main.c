@@ -1,0 +1,12 @@
+/* One program: the CLI, which also is the server (`serve`) and, started by that one only, the warden. */
+#include "bin/warden.h"
+#include "cli/cli.h"
+
+#include <string.h>
+
+int main(int argc, char **argv)
+{
+	if (argc > 1 && strcmp(argv[1], WARDEN_COMMAND) == 0)
+		return warden_command(argc - 2, argv + 2);
+	return cli_main(argc, argv);
+}
