@@ -1,0 +1,153 @@
+/* What the files of the native dialect share. */
+#ifndef CAISSON_DIALECT_NATIVE_NATIVE_INT_H
+#define CAISSON_DIALECT_NATIVE_NATIVE_INT_H
+
+#include "dialect/native/decode.h"
+#include "dialect/native/jsonout.h"
+#include "dialect/native/native.h"
+
+struct native {
+	uv_loop_t *loop;
+	struct api *api;
+	struct server *server;
+	struct dialect dialect;
+	uint64_t answers[6]; /* by hundreds of the status: [2] = 2xx */
+	uint64_t started_ms; /* unix */
+};
+
+/* route.tag bits */
+enum {
+	ROUTE_OPEN = 1,  /* no key needed from the loopback interface and the unix socket */
+	ROUTE_QUERY = 2, /* has query parameters (its handler decodes them); else any is refused */
+	ROUTE_PROXY = 4, /* the query belongs to the program inside */
+};
+
+#define JSON_REPLY_MAX (256U << 20) /* bytes of a reply that is built in memory: lists */
+#define QUEUE_ROOM (256U << 10)     /* a piece of output at a time: what the server queues before it says "no room" */
+
+/* The caller that the guard let in. */
+const struct caller *req_caller(const struct request *r);
+const char *req_ref(const struct request *r); /* {id} */
+
+/* Answers. Each uses up the request. */
+void answer_err(struct native *n, struct request *r, const struct err *e);
+void answer_json(struct native *n, struct request *r, int status, const struct buf *json); /* says so when it overflowed */
+void answer_created(struct native *n, struct request *r, const char *location, const struct buf *json);
+void answer_empty(struct native *n, struct request *r, int status);
+void answer_begin(struct native *n, struct request *r, const struct header *h, size_t n_h, const char *type); /* 200, of open length */
+int err_status(enum err_kind kind);
+void jout_error(struct buf *b, const char *kind, const char *message); /* the whole body */
+
+/* What waits for an asynchronous verb that ends in one answer. Forgotten when the client goes away first. */
+struct pending {
+	struct native *n;
+	struct request *r;
+};
+struct pending *pending_new(struct native *n, struct request *r);
+struct native *pending_take(struct pending *p, struct request **ret); /* frees */
+
+/* A way to name a run again later: everything copied. */
+struct run_ref {
+	struct caller caller;
+	char *sandbox, *run;
+};
+struct run_ref run_ref_of(const struct request *r, const char *run); /* {id}; run NULL = {run} */
+void run_ref_done(struct run_ref *ref);
+
+/* Calls step as long as the client takes more, some steps a turn of the loop so that others get theirs. step answers, writes, and
+ * says whether there is more; after PUMP_END (it has ended or cut the answer) and when the client has gone, done frees ctx. */
+enum pump_step { PUMP_MORE, PUMP_END };
+struct pump_ops {
+	enum pump_step (*step)(void *ctx);
+	void (*done)(void *ctx);
+};
+void pump_start(struct native *n, struct request *r, const struct pump_ops *ops, void *ctx);
+
+/* encode.c */
+void encode_sandbox(struct jout *j, const char *key, const struct sandbox_view *v);
+void encode_run(struct jout *j, const char *key, const struct run_view *v);
+void encode_run_fields(struct jout *j, const struct run_view *v); /* without the braces */
+void encode_session(struct jout *j, const char *key, const struct session_view *v);
+void encode_file(struct jout *j, const char *key, const struct file_info *v);
+void encode_usage(struct jout *j, const char *key, const struct usage *v);
+void encode_resources(struct jout *j, const char *key, const struct resources *v);
+void encode_image(struct jout *j, const char *key, const struct image_view *v);
+void encode_key(struct jout *j, const char *key, const struct key_view *v);
+void encode_event(struct jout *j, const char *key, const struct event_view *v);
+
+/* spec.c: decoded and validated. The _done of the struct is called in any case. */
+int run_decode(const struct request *r, struct run_spec *ret, struct err *e);
+int sandbox_decode(const struct request *r, struct sandbox_spec *ret, struct err *e);
+int take_idempotency(const struct request *r, char **field, struct err *e); /* the header into the field */
+struct sandbox_changes {
+	bool has_labels, has_lifetime;
+	struct pairs labels;      /* all there shall be */
+	struct pairs env_set;
+	char **env_unset;         /* NULL-terminated, or NULL */
+	struct lifetime lifetime; /* filled in with the present one before decoding */
+};
+int changes_decode(struct str body, struct sandbox_changes *c, struct err *e);
+void changes_done(struct sandbox_changes *c);
+
+/* run_result.c: a Run with its output, however large */
+void answer_result(struct native *n, struct request *r, const struct run_ref *ref, const struct run_view *v);
+/* run_output.c: raw bytes */
+void answer_output(struct native *n, struct request *r);
+/* run_follow.c: NDJSON from offsets to the end. With kill the client's leaving cancels the run. */
+void answer_events(struct native *n, struct request *r, const struct run_ref *ref, uint64_t stdout_offset, uint64_t stderr_offset, bool kill);
+void answer_follow_raw(struct native *n, struct request *r, const struct run_ref *ref, int stream, uint64_t offset, const struct run_view *v);
+/* Headers of raw output; text must hold 4 * 24 bytes. */
+size_t output_headers(struct header h[static 4], char text[static 96], int stream, uint64_t offset, const struct run_view *v);
+
+/* handlers */
+void sandbox_create(struct request *r, void *dialect);
+void sandbox_list(struct request *r, void *dialect);
+void sandbox_get(struct request *r, void *dialect);
+void sandbox_update(struct request *r, void *dialect);
+void sandbox_delete(struct request *r, void *dialect);
+void sandbox_start(struct request *r, void *dialect);
+void sandbox_stop(struct request *r, void *dialect);
+void sandbox_pause(struct request *r, void *dialect);
+void sandbox_resume(struct request *r, void *dialect);
+void sandbox_fork(struct request *r, void *dialect);
+void sandbox_touch(struct request *r, void *dialect);
+void sandbox_usage(struct request *r, void *dialect);
+void run_create(struct request *r, void *dialect);
+void run_list(struct request *r, void *dialect);
+void run_get(struct request *r, void *dialect);
+void run_cancel(struct request *r, void *dialect);
+void run_output(struct request *r, void *dialect);
+void run_events(struct request *r, void *dialect);
+void run_attach(struct request *r, void *dialect);
+void run_stdin(struct request *r, void *dialect);
+void run_signal(struct request *r, void *dialect);
+void run_resize(struct request *r, void *dialect);
+void session_create(struct request *r, void *dialect);
+void session_list(struct request *r, void *dialect);
+void session_get(struct request *r, void *dialect);
+void session_delete(struct request *r, void *dialect);
+void file_read(struct request *r, void *dialect);
+void file_write(struct request *r, void *dialect);
+void file_delete(struct request *r, void *dialect);
+void file_stat(struct request *r, void *dialect);
+void file_list(struct request *r, void *dialect);
+void file_mkdir(struct request *r, void *dialect);
+void file_move(struct request *r, void *dialect);
+void file_chmod(struct request *r, void *dialect);
+void file_find(struct request *r, void *dialect);
+void file_search(struct request *r, void *dialect);
+void file_replace(struct request *r, void *dialect);
+void port_list(struct request *r, void *dialect);
+void port_proxy(struct request *r, void *dialect);
+void image_list(struct request *r, void *dialect);
+void image_get(struct request *r, void *dialect);
+void image_delete(struct request *r, void *dialect);
+void key_create(struct request *r, void *dialect);
+void key_list(struct request *r, void *dialect);
+void key_revoke(struct request *r, void *dialect);
+void server_events(struct request *r, void *dialect);
+void server_info_get(struct request *r, void *dialect);
+void server_health(struct request *r, void *dialect);
+void server_metrics(struct request *r, void *dialect);
+
+#endif

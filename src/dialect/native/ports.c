@@ -1,0 +1,220 @@
+/* Ports: what listens inside, and a way to speak HTTP or WebSocket with it. */
+#include "dialect/native/native_int.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+/* --- list --- */
+
+struct listing {
+	struct native *n;
+	struct request *r;
+	struct api_op *op;
+	uint8_t seen[65536 / 8]; /* so that they come out once each, ascending */
+};
+
+static void add_port(struct listing *l, const char *text)
+{
+	uint64_t port;
+	if (text && parse_u64(str_of(text), 65535, &port) == 0 && port > 0)
+		l->seen[port / 8] |= (uint8_t)(1U << (port % 8));
+}
+
+static void on_values(void *ctx, const struct pairs *values)
+{
+	for (size_t i = 0; i < values->n; i++)
+		if (streq(values->v[i].key, "port"))
+			add_port(ctx, values->v[i].value);
+		else
+			add_port(ctx, values->v[i].key);
+}
+
+static void list_end(void *ctx, const struct err *e)
+{
+	struct listing *l = ctx;
+	auto_buf struct buf b;
+	buf_init(&b, 2 << 20);
+	if (e) {
+		answer_err(l->n, l->r, e);
+		free(l);
+		return;
+	}
+	struct jout j = { .b = &b };
+	jout_object(&j, NULL);
+	jout_array(&j, "items");
+	for (unsigned port = 1; port < 65536; port++) {
+		if (!(l->seen[port / 8] & 1U << (port % 8)))
+			continue;
+		jout_object(&j, NULL);
+		jout_u64(&j, "port", port);
+		jout_end_object(&j);
+	}
+	jout_end_array(&j);
+	jout_end_object(&j);
+	answer_json(l->n, l->r, 200, &b);
+	free(l);
+}
+
+static void list_gone(void *ctx)
+{
+	struct listing *l = ctx;
+	api_op_cancel(l->op);
+	free(l);
+}
+
+static void no_info(void *ctx, const struct file_info *info)
+{
+	(void)ctx, (void)info;
+}
+
+static void no_match(void *ctx, const char *path, uint64_t line, struct str text)
+{
+	(void)ctx, (void)path, (void)line, (void)text;
+}
+
+static void no_values(void *ctx, const struct pairs *values)
+{
+	(void)ctx, (void)values;
+}
+
+static void no_data(void *ctx, struct str bytes)
+{
+	(void)ctx, (void)bytes;
+}
+
+static void nothing(void *ctx)
+{
+	(void)ctx;
+}
+
+void port_list(struct request *r, void *dialect)
+{
+	static const struct op_events events = { no_info, no_match, on_values, nothing, no_data, nothing, nothing, list_end };
+	struct native *n = dialect;
+	struct err e;
+	struct listing *l = xcalloc(1, sizeof *l);
+	l->n = n;
+	l->r = r;
+	l->op = api_op_open(n->api, req_caller(r), req_ref(r), &(struct op_spec){ .kind = OP_PORTS }, &events, l, &e);
+	if (!l->op) {
+		answer_err(n, r, &e);
+		free(l);
+		return;
+	}
+	req_on_gone(r, list_gone, l);
+}
+
+/* --- proxy: the server speaks HTTP over the bytes of a connection inside --- */
+
+struct bridge {
+	struct api_op *op; /* NULL once it has ended */
+	struct proxy *p;
+};
+
+static void on_open(void *ctx)
+{
+	proxy_upstream_open(((struct bridge *)ctx)->p);
+}
+
+static void on_data(void *ctx, struct str bytes)
+{
+	proxy_upstream_data(((struct bridge *)ctx)->p, bytes);
+}
+
+static void on_data_end(void *ctx)
+{
+	proxy_upstream_eof(((struct bridge *)ctx)->p);
+}
+
+static void on_room(void *ctx)
+{
+	proxy_upstream_room(((struct bridge *)ctx)->p);
+}
+
+static void on_end(void *ctx, const struct err *e)
+{
+	struct bridge *b = ctx;
+	b->op = NULL;
+	if (e)
+		proxy_upstream_failed(b->p, e);
+	else
+		proxy_upstream_eof(b->p);
+}
+
+static size_t up_room(void *ctx)
+{
+	struct bridge *b = ctx;
+	return b->op ? api_op_room(b->op) : 0;
+}
+
+static void up_write(void *ctx, struct str bytes)
+{
+	struct bridge *b = ctx;
+	if (b->op)
+		(void)api_op_write(b->op, bytes); /* the proxy keeps to up_room */
+}
+
+static void up_eof(void *ctx)
+{
+	struct bridge *b = ctx;
+	if (b->op)
+		api_op_eof(b->op);
+}
+
+static void up_pause(void *ctx)
+{
+	struct bridge *b = ctx;
+	if (b->op)
+		api_op_pause(b->op);
+}
+
+static void up_resume(void *ctx)
+{
+	struct bridge *b = ctx;
+	if (b->op)
+		api_op_resume(b->op);
+}
+
+static void up_close(void *ctx)
+{
+	struct bridge *b = ctx;
+	if (b->op)
+		api_op_cancel(b->op);
+	free(b);
+}
+
+/* Path and query for the program inside: what followed ".../proxy", as it was sent. */
+static char *inner_target(const struct request *r)
+{
+	const char *path = req_path_arg(r, "path");
+	struct str query = req_raw_query(r);
+	return xasprintf("/%s%s%.*s", path ? path : "", query.n ? "?" : "", (int)query.n, query.n ? query.p : "");
+}
+
+void port_proxy(struct request *r, void *dialect)
+{
+	static const struct op_events events = { no_info, no_match, no_values, on_open, on_data, on_data_end, on_room, on_end };
+	static const struct upstream_ops ops = { up_room, up_write, up_eof, up_pause, up_resume, up_close };
+	struct native *n = dialect;
+	struct err e;
+	uint64_t port;
+	if (parse_u64(str_of(req_path_arg(r, "port")), 65535, &port) < 0 || port == 0) {
+		err_set(&e, ERR_INVALID, EINVAL, "the port in the path must be 1 to 65535");
+		answer_err(n, r, &e);
+		return;
+	}
+	struct bridge *b = xcalloc(1, sizeof *b);
+	b->op = api_op_open(n->api, req_caller(r), req_ref(r), &(struct op_spec){ .kind = OP_CONNECT, .port = (uint16_t)port }, &events, b, &e);
+	if (!b->op) {
+		answer_err(n, r, &e);
+		free(b);
+		return;
+	}
+	/* Only the header that was our key: the other may be the program's own. */
+	const char *drop[] = { req_header(r, "X-API-Key").p ? "X-API-Key" : "Authorization", NULL };
+	auto_free char *target = inner_target(r);
+	char host[32];
+	snprintf(host, sizeof host, "localhost:%u", (unsigned)port);
+	struct proxy_options o = { .path = target, .host = host, .drop_headers = drop };
+	b->p = req_proxy(r, &o, &ops, b);
+}
