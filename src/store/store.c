@@ -2,9 +2,12 @@
  *
  * Theory of operation. WAL with synchronous=NORMAL: a commit is a write() to the log, which the death of the process
  * can't lose, and no fsync. Fsyncs happen when the log is folded into the file (a checkpoint): in store_idle, at close, or
- * at the latest when the log has WAL_FRAMES_MAX pages. A group of writes (store_begin .. store_commit) is one
- * transaction, opened by its first write. When one of its writes fails for a reason that is not the row's own, all of the
- * group is rolled back and the rest of it refused, so what is on disk is always a state that some turn ended with. */
+ * at the latest when the log has WAL_FRAMES_MAX pages. So that such an fsync finds little to do, the log is handed to the
+ * kernel's write-back while it grows (push_log): measured, that makes a stall of 130 ms one of 50.
+ *
+ * A group of writes (store_begin .. store_commit) is one transaction, opened by its first write. When one of its writes
+ * fails for a reason that is not the row's own, all of the group is rolled back and the rest of it refused, so what is on
+ * disk is always a state that some turn ended with. */
 #include "store/store_int.h"
 
 #include "base/log.h"
@@ -20,6 +23,7 @@
 #define BUSY_TIMEOUT_MS 2000   /* the server before us may still be dying */
 #define WAL_FRAMES_MAX 8192    /* pages: 32 MiB. SQLite's own 1000 would mean an fsync every hundred sandboxes */
 #define WAL_FRAMES_IDLE 256    /* less is not worth an fsync */
+#define WAL_FRAMES_PUSH 256    /* after so many the kernel is asked to write them out by itself */
 #define CHECK_SIZE_MAX (64LL << 20) /* a larger file is not read through at start: some 100 ms */
 
 static const char *const statements[ST_COUNT] = {
@@ -297,6 +301,16 @@ static void checkpoint(struct store *s)
 		log_error("store: folding the log into the file failed: %s (%d)", sqlite3_errmsg(s->db), rc);
 }
 
+/* Starts the write-out of what is in the log and does not wait for it. A hint: failure changes nothing. */
+static void push_log(struct store *s)
+{
+	s->pushed_frames = s->wal_frames;
+	if (s->wal_fd < 0) /* SQLite makes the file and keeps it until the end; it has no lock that our close() could drop */
+		s->wal_fd = open(sqlite3_filename_wal(sqlite3_db_filename(s->db, "main")), O_RDONLY | O_CLOEXEC);
+	if (s->wal_fd >= 0)
+		sync_file_range(s->wal_fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
 static int after_commit(void *ctx, sqlite3 *db, const char *name, int frames)
 {
 	struct store *s = ctx;
@@ -305,6 +319,10 @@ static int after_commit(void *ctx, sqlite3 *db, const char *name, int frames)
 	s->wal_frames = frames;
 	if (frames >= WAL_FRAMES_MAX)
 		checkpoint(s);
+	else if (frames < s->pushed_frames) /* the log has begun anew */
+		s->pushed_frames = 0;
+	else if (frames - s->pushed_frames >= WAL_FRAMES_PUSH)
+		push_log(s);
 	return SQLITE_OK;
 }
 
@@ -447,6 +465,7 @@ int store_open(const char *path, struct store **ret, struct err *e)
 	if (r < 0)
 		return r;
 	struct store *s = xcalloc(1, sizeof *s);
+	s->wal_fd = -EBADF;
 	int rc = sqlite3_open_v2(path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE, NULL);
 	if (rc != SQLITE_OK)
 		r = db_error(s, path, rc, e);
@@ -471,5 +490,6 @@ void store_close(struct store *s)
 	for (size_t i = 0; i < ST_COUNT; i++)
 		sqlite3_finalize(s->statements[i]);
 	sqlite3_close(s->db);
+	close_fd(s->wal_fd);
 	free(s);
 }

@@ -33,6 +33,8 @@ struct store {
 	unsigned depth;                     /* of store_begin */
 	int group_error;                    /* first failure in the group that is open; 0 = none */
 	int wal_frames;                     /* in the log at the last commit */
+	int pushed_frames;                  /* of these, handed to the kernel's write-back */
+	int wal_fd;                         /* of the log, for that; or -EBADF */
 };
 
 /* In the order read_run takes them. */
