@@ -46,19 +46,30 @@ struct dialect {
 	/* The answer for what the server itself refuses under this dialect's prefix: 404 no route, 405, 413, 400 ... */
 	void (*refuse)(struct request *r, int status, const struct err *e, void *ctx);
 	const char *prefix;  /* "/daytona", "" for native: the longest matching prefix wins; patterns are relative to it */
+	bool collapse_slashes; /* "//sandbox" is "/sandbox": for SDKs that are given a base URL with a slash at its end */
 	void *ctx;
 };
 
 struct server *server_new(uv_loop_t *loop);
 /* Tables and strings must outlive the server. */
 int server_add_dialect(struct server *s, const struct dialect *d, struct err *e);
-/* A request whose Host matches goes to `claim` before routing (preview hosts); it returns true when it took it. */
+/* Every request goes to `claim` before routing (preview hosts), with its Host's name without the port, as sent; it returns true
+ * when it took it: it then answers, or hands on with req_proxy, like the handler of a BODY_STREAM route. */
 void server_set_host_claim(struct server *s, bool (*claim)(struct request *r, struct str host, void *ctx), void *ctx);
 /* "127.0.0.1:4780", "[::1]:0". Port 0 picks one; *ret_port gets the port. */
 int server_listen_tcp(struct server *s, const char *address, uint16_t *ret_port, struct err *e);
 /* Replaces a dead socket file; mode 0600 & then given to uid/gid -1 = leave. */
 int server_listen_unix(struct server *s, const char *path, struct err *e);
+/* Begins to accept. Before this, connections wait in the listeners' backlog (the daemon adopts its sandboxes first). */
+void server_start(struct server *s);
+/* On loopback TCP, requests whose Host is neither an address literal nor localhost nor claimed are refused (421), and so are
+ * writing requests and WebSockets from a page of another origin (403): DNS rebinding, cross-site requests. This allows a name
+ * in both; "*" allows all. */
+void server_allow_host(struct server *s, const char *name);
+void server_set_max_connections(struct server *s, size_t n); /* over it, connections wait in the listen queue; default 8192 */
+size_t server_connections(const struct server *s);
 void server_stop(struct server *s, uint64_t grace_ms, void (*done)(void *ctx), void *ctx); /* no new ones; lets answers finish */
+/* After `done` of server_stop; memory goes when the loop has closed the last handle. Handlers that still owe an answer may give it. */
 void server_free(struct server *s);
 
 /* --- asking a request --- */
@@ -82,7 +93,8 @@ uint64_t req_id(const struct request *r);
 /* A slot for the dialect (the guard leaves the caller there); freed with free() when the request ends. */
 void req_set_data(struct request *r, void *heap);
 void *req_data(const struct request *r);
-/* gone: the client left before the answer was complete. */
+/* gone: the client left before the answer was complete. A client that only closes its sending side while a handler that
+ * has set this is still busy counts as gone, too. Without it the handler is not told, and answers into nothing. */
 void req_on_gone(struct request *r, void (*gone)(void *ctx), void *ctx);
 
 /* --- body as a stream (BODY_STREAM) --- */
@@ -90,7 +102,7 @@ struct body_events {
 	void (*on_bytes)(void *ctx, struct str bytes);
 	void (*on_end)(void *ctx);  /* complete; after this the handler answers */
 };
-/* Must be set inside the handler. Bytes come until paused. An answer given before the end makes the server drain and close. */
+/* Inside the handler or later; until then no body is read, and no 100 Continue sent. Bytes come until paused. An answer given before the end makes the server drain and close. */
 void req_read_body(struct request *r, const struct body_events *ev, void *ctx);
 void req_body_pause(struct request *r);
 void req_body_resume(struct request *r);
@@ -123,7 +135,7 @@ struct str req_protocol_at(const struct request *r, size_t n);
 struct socket *req_accept_websocket(struct request *r, const char *protocol, size_t max_message, const struct socket_events *ev, void *ctx);
 void socket_send(struct socket *s, bool text, struct str bytes);
 bool socket_room(const struct socket *s);              /* false while over 256 KiB are queued */
-void socket_pause(struct socket *s);                   /* stop reading: back-pressure to the client */
+void socket_pause(struct socket *s);                   /* stop reading; messages of the last 4 KiB read may still come */
 void socket_resume(struct socket *s);
 void socket_close(struct socket *s, int code, const char *reason); /* flushes what is queued; on_close follows */
 
