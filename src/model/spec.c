@@ -207,7 +207,7 @@ void spec_copy(struct sandbox_spec *to, const struct sandbox_spec *from)
 void hostname_from_name(const char *name, char ret_text[static SPEC_HOSTNAME_MAX + 1])
 {
 	size_t n = 0;
-	for (; name[n] && n < SPEC_HOSTNAME_MAX; n++)
+	for (; n < SPEC_HOSTNAME_MAX && name[n]; n++)
 		ret_text[n] = name[n] == '_' || name[n] == '.' ? '-' : name[n];
 	ret_text[n] = 0;
 }
