@@ -1,6 +1,5 @@
 #include "image/refs.h"
 
-#include "base/buf.h"
 #include "image/ref.h"
 
 #include <errno.h>
@@ -20,20 +19,6 @@ void refs_done(struct refs *r)
 {
 	pairs_done(&r->names);
 	pairs_done(&r->map);
-}
-
-bool pairs_remove(struct pairs *p, const char *key)
-{
-	for (size_t i = 0; i < p->n; i++) {
-		if (!streq(p->v[i].key, key))
-			continue;
-		free(p->v[i].key);
-		free(p->v[i].value);
-		memmove(&p->v[i], &p->v[i + 1], (p->n - i - 1) * sizeof p->v[0]);
-		p->n--;
-		return true;
-	}
-	return false;
 }
 
 char **strings_copy(const char *const *v)
@@ -75,24 +60,31 @@ void image_folder_name(const char *digest, char ret_name[static 72])
 
 /* --- reading --- */
 
-static int read_json(int dir, const char *name, json_t **ret, struct err *e)
+int image_read_file(int dir, const char *name, struct buf *to, struct err *e)
 {
-	auto_fd int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	auto_fd int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
 		return err_sys(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_UNAVAILABLE, errno, "can't open %s", name);
-	auto_buf struct buf b;
-	buf_init(&b, IMAGE_JSON_MAX);
 	for (;;) {
-		char *room = buf_reserve(&b, 65536);
+		char *room = buf_reserve(to, 65536);
 		if (!room)
-			return err_set(e, ERR_INTERNAL, EFBIG, "%s is larger than %u bytes", name, IMAGE_JSON_MAX);
+			return err_set(e, ERR_INVALID, EFBIG, "%s is larger than %zu bytes", name, to->max);
 		ssize_t n = read(fd, room, 65536);
 		if (n < 0)
 			return err_sys(e, ERR_UNAVAILABLE, errno, "can't read %s", name);
 		if (n == 0)
-			break;
-		buf_grew(&b, (size_t)n);
+			return 0;
+		buf_grew(to, (size_t)n);
 	}
+}
+
+static int read_json(int dir, const char *name, json_t **ret, struct err *e)
+{
+	auto_buf struct buf b;
+	buf_init(&b, IMAGE_JSON_MAX);
+	int r = image_read_file(dir, name, &b, e);
+	if (r < 0)
+		return r;
 	json_error_t je;
 	json_t *j = json_loadb(b.data ? b.data : "", b.len, JSON_REJECT_DUPLICATES, &je);
 	if (!j)

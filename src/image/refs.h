@@ -4,9 +4,13 @@
 #ifndef CAISSON_IMAGE_REFS_H
 #define CAISSON_IMAGE_REFS_H
 
+#include "base/buf.h"
 #include "image/image.h"
 
 #define IMAGE_JSON_MAX (4U << 20)
+
+/* A regular file's bytes, appended; too large for the buffer is ERR_INVALID. */
+int image_read_file(int dir, const char *name, struct buf *to, struct err *e);
 
 struct refs {
 	struct pairs names; /* name -> digest */
@@ -15,7 +19,6 @@ struct refs {
 void refs_done(struct refs *r);
 int refs_load(int folder, struct refs *ret, struct err *e); /* no file: empty */
 int refs_save(int folder, const struct refs *r, struct err *e);
-bool pairs_remove(struct pairs *p, const char *key); /* true when it was there */
 
 /* What an image says about how to run it. NULL-terminated lists, NULL = empty. */
 struct image_config {
