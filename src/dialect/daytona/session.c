@@ -1,0 +1,374 @@
+/* Sessions: shells that take one command after another; their logs by HTTP and WebSocket. */
+#include "dialect/daytona/execution.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#define ENTRYPOINT "entrypoint" /* the official service's name for the image's own process; a sandbox of ours has none */
+#define INPUT_WAIT_MS 30000     /* for a command to take what it is sent */
+
+/* --- finding --- */
+
+static void no_session(struct request *r, const char *id)
+{
+	fail_code(r, 404, "PROCESS_NOT_FOUND", "not found: session %.128s", id);
+}
+
+/* The session of the path: else answers and returns false. */
+static bool session_of(struct daytona *d, struct request *r, struct session_view *ret)
+{
+	struct err e = { 0 };
+	struct sandbox_view v;
+	const char *id = req_path_arg(r, "session");
+	if (!toolbox_sandbox(d, r, &v))
+		return false;
+	if (api_session_get(d->api, caller_of(r), v.id, id, ret, &e) == 0)
+		return true;
+	if (e.kind == ERR_NOT_FOUND)
+		no_session(r, id);
+	else
+		fail(r, &e);
+	return false;
+}
+
+/* The command of the path, in its session: else answers and returns false. */
+static bool command_of(struct daytona *d, struct request *r, struct run_view *ret)
+{
+	struct err e = { 0 };
+	struct sandbox_view v;
+	const char *id = req_path_arg(r, "cmd");
+	if (!toolbox_sandbox(d, r, &v))
+		return false;
+	int rc = api_run_get(d->api, caller_of(r), v.id, id, ret, &e);
+	if (rc == 0 && streq(ret->session, req_path_arg(r, "session")))
+		return true;
+	if (rc == 0 || e.kind == ERR_NOT_FOUND)
+		fail_code(r, 404, "PROCESS_NOT_FOUND", "not found: command %.64s of session %.128s", id, req_path_arg(r, "session"));
+	else
+		fail(r, &e);
+	return false;
+}
+
+/* --- encoding --- */
+
+static json_t *command_json(const struct run_view *r)
+{
+	json_t *o = json_object();
+	put(o, "id", json_string(r->id));
+	put(o, "command", textz_json(r->display ? r->display : ""));
+	if (run_view_ended(r)) /* its absence says "still running" */
+		put(o, "exitCode", json_integer(r->state == RUN_EXITED ? r->exit_code : -1));
+	return o;
+}
+
+static void add_command(void *ctx, const struct run_view *r)
+{
+	json_array_append_new(ctx, command_json(r));
+}
+
+static json_t *session_json(struct daytona *d, const struct caller *c, const char *ref, const char *id)
+{
+	struct err e = { 0 };
+	json_t *o = json_object(), *commands = json_array();
+	if (api_run_list(d->api, c, ref, id, add_command, commands, &e) < 0)
+		json_array_clear(commands); /* the session went away meanwhile */
+	put(o, "sessionId", textz_json(id));
+	put(o, "commands", commands);
+	return o;
+}
+
+/* --- sessions --- */
+
+static void on_session_created(void *ctx, const struct err *e)
+{
+	call_on_done_empty(ctx, e, 201);
+}
+
+static void handle_create_session(struct request *r, void *daytona)
+{
+	struct daytona *d = daytona;
+	struct err e = { 0 };
+	struct sandbox_view v;
+	const char *id = NULL;
+	if (!toolbox_sandbox(d, r, &v))
+		return;
+	json_t *body = body_object(r, &e);
+	int rc = body ? want_text(body, "sessionId", &id, &e) : -EINVAL;
+	if (rc >= 0 && (!id || !*id))
+		rc = err_set(&e, ERR_INVALID, EINVAL, "sessionId is required");
+	if (rc >= 0 && streq(id, ENTRYPOINT))
+		rc = err_set(&e, ERR_INVALID, EINVAL, "sessionId: " ENTRYPOINT " is reserved");
+	if (rc < 0) {
+		fail(r, &e);
+	} else {
+		struct call *c = call_new(sizeof(*c), d, r, NULL);
+		api_session_create(d->api, &c->caller, c->ref, id, NULL, NULL, on_session_created, c);
+	}
+	json_decref(body);
+}
+
+static void add_session_id(void *ctx, const struct session_view *s)
+{
+	json_array_append_new(ctx, textz_json(s->id));
+}
+
+static void handle_list_sessions(struct request *r, void *daytona)
+{
+	struct daytona *d = daytona;
+	struct err e = { 0 };
+	struct sandbox_view v;
+	if (!toolbox_sandbox(d, r, &v))
+		return;
+	json_t *ids = json_array(), *list = json_array();
+	if (api_session_list(d->api, caller_of(r), v.id, add_session_id, ids, &e) < 0) {
+		json_decref(list);
+		fail(r, &e);
+	} else {
+		const char *ref = req_path_arg(r, "id");
+		for (size_t i = 0; i < json_array_size(ids); i++)
+			json_array_append_new(list, session_json(d, caller_of(r), ref, json_string_value(json_array_get(ids, i))));
+		req_reply_json(r, 200, list);
+	}
+	json_decref(ids);
+}
+
+static void handle_get_session(struct request *r, void *daytona)
+{
+	struct daytona *d = daytona;
+	struct session_view s;
+	if (session_of(d, r, &s))
+		req_reply_json(r, 200, session_json(d, caller_of(r), req_path_arg(r, "id"), req_path_arg(r, "session")));
+}
+
+static void on_session_deleted(void *ctx, const struct err *e)
+{
+	call_on_done_empty(ctx, e, 204);
+}
+
+static void handle_delete_session(struct request *r, void *daytona)
+{
+	struct daytona *d = daytona;
+	struct session_view s;
+	if (!session_of(d, r, &s))
+		return;
+	auto_free char *id = xstrdup(req_path_arg(r, "session"));
+	struct call *c = call_new(sizeof(*c), d, r, NULL);
+	api_session_delete(d->api, &c->caller, c->ref, id, on_session_deleted, c);
+}
+
+static void handle_entrypoint(struct request *r, void *daytona)
+{
+	struct sandbox_view v;
+	if (toolbox_sandbox(daytona, r, &v))
+		req_reply_json(r, 200, json_pack("{s:s, s:[]}", "sessionId", ENTRYPOINT, "commands"));
+}
+
+/* --- commands --- */
+
+/* A session's commands have no standard input of their own below this API, but this one can send some to an asynchronous
+ * command. It is read from a FIFO, one for a session since its commands come one after another; the shell opens it for
+ * reading and writing, so that there is neither a wait for a writer nor an end of file when one leaves. The name is
+ * derived from the session's, so nothing needs to be remembered. Without mkfifo in the image the input is empty. */
+static void input_path(const char *session, char ret_path[static 64])
+{
+	uint64_t hash = 14695981039346656037ULL; /* FNV-1a: a name, not a secret */
+	for (const char *p = session; *p; p++)
+		hash = (hash ^ (unsigned char)*p) * 1099511628211ULL;
+	snprintf(ret_path, 64, "/tmp/.session-%016llx.in", (unsigned long long)hash);
+}
+
+static char *with_input(const char *session, const char *command)
+{
+	char path[64];
+	input_path(session, path);
+	return xasprintf("{\n%s\n} <>\"$([ -p %s ] || mkfifo -m 600 %s 2>/dev/null; [ -p %s ] && echo %s || echo /dev/null)\"\n", command, path, path,
+	                 path, path);
+}
+
+static json_t *result_json(const struct execution *x, enum log_form form)
+{
+	json_t *o = json_object();
+	put(o, "cmdId", json_string(x->run));
+	put(o, "output", form == LOG_MARKED ? text_json(buf_str(&x->output.marked)) : collector_text(&x->output, &x->end));
+	put(o, "stdout", text_json(buf_str(&x->output.out)));
+	put(o, "stderr", x->end.state == RUN_FAILED ? textz_json(x->message) : text_json(buf_str(&x->output.err)));
+	put(o, "exitCode", json_integer(x->end.state == RUN_FAILED ? -1 : x->end.exit_code));
+	return o;
+}
+
+static void answer_command(struct execution *x)
+{
+	if (!execution_failed(x))
+		call_json(&x->call, 200, result_json(x, wanted_log_form(x->call.r)));
+}
+
+static void on_async_started(void *ctx, const struct err *e, const struct run_view *r)
+{
+	struct execution *x = ctx;
+	if (e)
+		call_fail(&x->call, e);
+	else
+		call_json(&x->call, 202, json_pack("{s:s}", "cmdId", r->id));
+}
+
+static int decode_command(const json_t *body, const char **command, bool *async, struct err *e)
+{
+	bool old = false, quiet = false;
+	int rc;
+	if ((rc = want_text(body, "command", command, e)) < 0 || (rc = want_bool(body, "runAsync", async, e)) < 0 ||
+	    (rc = want_bool(body, "async", &old, e)) < 0 || (rc = want_bool(body, "suppressInputEcho", &quiet, e)) < 0)
+		return rc;
+	*async = *async || old;
+	if (!*command || !(*command)[strspn(*command, " \t\r\n")])
+		return err_set(e, ERR_INVALID, EINVAL, "command is required and must not be blank");
+	return 0;
+}
+
+static void handle_exec(struct request *r, void *daytona)
+{
+	struct daytona *d = daytona;
+	struct err e = { 0 };
+	struct session_view s;
+	const char *command = NULL;
+	bool async = false;
+	if (!session_of(d, r, &s))
+		return;
+	if (!s.alive) {
+		fail_code(r, 410, "SESSION_ENDED", "the shell of session %.128s has ended", req_path_arg(r, "session"));
+		return;
+	}
+	json_t *body = body_object(r, &e);
+	if (!body || decode_command(body, &command, &async, &e) < 0) {
+		fail(r, &e);
+	} else {
+		const char *session = req_path_arg(r, "session");
+		struct execution *x = execution_new(d, r, wanted_log_form(r) == LOG_MARKED, answer_command);
+		x->spec.session = xstrdup(session);
+		x->spec.shell = async ? with_input(session, command) : xstrdup(command);
+		x->spec.display = xstrdup(command);
+		x->spec.detach = async;
+		x->spec.output_max = async ? 0 : REPLY_OUTPUT_MAX;
+		if (async)
+			api_run_start(d->api, &x->call.caller, x->call.ref, &x->spec, on_async_started, x);
+		else
+			execution_start(x);
+	}
+	json_decref(body);
+}
+
+static void handle_get_command(struct request *r, void *daytona)
+{
+	struct run_view run;
+	if (command_of(daytona, r, &run))
+		req_reply_json(r, 200, command_json(&run));
+}
+
+static void answer_input(struct execution *x)
+{
+	if (x->end.state == RUN_EXITED && x->end.exit_code == 0 && !x->end.timed_out) {
+		call_empty(&x->call, 204);
+		return;
+	}
+	struct request *r = x->call.r;
+	call_detach(&x->call);
+	fail_code(r, 410, "COMMAND_ALREADY_COMPLETED", "the command did not take the input: it has ended or reads none");
+	call_free(&x->call);
+}
+
+static void handle_input(struct request *r, void *daytona)
+{
+	struct daytona *d = daytona;
+	struct err e = { 0 };
+	struct run_view run;
+	const char *data = NULL;
+	if (!command_of(d, r, &run))
+		return;
+	if (run.state != RUN_RUNNING) {
+		if (run.state == RUN_QUEUED)
+			fail_code(r, 409, "CONFLICT", "the command has not begun: another one runs in its session");
+		else
+			fail_code(r, 410, "COMMAND_ALREADY_COMPLETED", "the command has ended");
+		return;
+	}
+	json_t *body = body_object(r, &e);
+	int rc = body ? want_text(body, "data", &data, &e) : -EINVAL;
+	if (rc >= 0 && !data)
+		rc = err_set(&e, ERR_INVALID, EINVAL, "data is required");
+	if (rc < 0) {
+		fail(r, &e);
+	} else {
+		char path[64];
+		input_path(req_path_arg(r, "session"), path);
+		size_t n = strlen(data);
+		bool line = n && data[n - 1] == '\n';
+		struct execution *x = execution_new(d, r, false, answer_input);
+		/* The command may not have come as far as to make the FIFO; opening it waits for the reader. */
+		x->spec.shell = xasprintf("while ! [ -p %s ]; do sleep 0.02; done; cat >%s", path, path);
+		x->spec.cwd = xstrdup("/");
+		x->spec.stdin_len = n + !line;
+		x->spec.stdin_bytes = (uint8_t *)xasprintf("%s%s", data, line ? "" : "\n");
+		x->spec.timeout_ms = INPUT_WAIT_MS;
+		execution_start(x);
+	}
+	json_decref(body);
+}
+
+/* --- logs by HTTP --- */
+
+static void handle_logs(struct request *r, void *daytona)
+{
+	struct daytona *d = daytona;
+	struct err e = { 0 };
+	struct run_view run;
+	if (req_is_websocket(r)) {
+		if (command_of(d, r, &run))
+			log_stream(d, r, run.id);
+		return;
+	}
+	if (!command_of(d, r, &run))
+		return;
+	enum log_form form = wanted_log_form(r);
+	struct collector c;
+	collector_init(&c, form == LOG_MARKED);
+	if (collector_read(&c, d, caller_of(r), req_path_arg(r, "id"), run.id, &e) < 0) {
+		fail(r, &e);
+	} else if (form == LOG_JSON) {
+		json_t *o = json_object();
+		put(o, "output", collector_text(&c, &run));
+		put(o, "stdout", text_json(buf_str(&c.out)));
+		put(o, "stderr", text_json(buf_str(&c.err)));
+		req_reply_json(r, 200, o);
+	} else {
+		if (form == LOG_PLAIN)
+			collector_join(&c);
+		req_reply(r, 200, NULL, 0, "text/plain; charset=utf-8", buf_str(form == LOG_MARKED ? &c.marked : &c.out));
+	}
+	collector_done(&c);
+}
+
+static void handle_entrypoint_logs(struct request *r, void *daytona)
+{
+	struct sandbox_view v;
+	if (!toolbox_sandbox(daytona, r, &v))
+		return;
+	if (req_is_websocket(r))
+		log_stream_empty(daytona, r);
+	else if (wanted_log_form(r) == LOG_JSON)
+		req_reply_json(r, 200, json_pack("{s:s, s:s, s:s}", "output", "", "stdout", "", "stderr", ""));
+	else
+		req_reply(r, 200, NULL, 0, "text/plain; charset=utf-8", STR(""));
+}
+
+static const struct route routes[] = {
+	{ .method = "GET", .pattern = "/process/session", .handle = handle_list_sessions },
+	{ .method = "POST", .pattern = "/process/session", .body = BODY_BUFFER, .handle = handle_create_session },
+	{ .method = "GET", .pattern = "/process/session/entrypoint", .handle = handle_entrypoint },
+	{ .method = "GET", .pattern = "/process/session/entrypoint/logs", .websocket = true, .handle = handle_entrypoint_logs },
+	{ .method = "GET", .pattern = "/process/session/{session}", .handle = handle_get_session },
+	{ .method = "DELETE", .pattern = "/process/session/{session}", .handle = handle_delete_session },
+	{ .method = "POST", .pattern = "/process/session/{session}/exec", .body = BODY_BUFFER, .body_max = RUN_SCRIPT_MAX, .handle = handle_exec },
+	{ .method = "GET", .pattern = "/process/session/{session}/command/{cmd}", .handle = handle_get_command },
+	{ .method = "GET", .pattern = "/process/session/{session}/command/{cmd}/logs", .websocket = true, .handle = handle_logs },
+	{ .method = "POST", .pattern = "/process/session/{session}/command/{cmd}/input", .body = BODY_BUFFER, .handle = handle_input },
+};
+const struct route_table session_routes = { routes, ARRAY_LEN(routes) };
