@@ -3,6 +3,8 @@
 #include "wire/urlencode.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <utlist.h>
 
 static void run_task(struct task *t)
@@ -207,6 +209,25 @@ bool req_is_websocket(const struct request *r)
 bool req_is_local(const struct request *r)
 {
 	return r->local;
+}
+
+bool req_is_loopback(const struct request *r)
+{
+	union {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	} peer;
+	socklen_t n = sizeof peer;
+
+	if (r->local)
+		return true;
+	if (!r->conn || getpeername(r->conn->fd, &peer.any, &n) < 0)
+		return false;
+	if (peer.any.sa_family == AF_INET)
+		return ntohl(peer.v4.sin_addr.s_addr) >> 24 == 127;
+	return peer.any.sa_family == AF_INET6 &&
+	       (IN6_IS_ADDR_LOOPBACK(&peer.v6.sin6_addr) || (IN6_IS_ADDR_V4MAPPED(&peer.v6.sin6_addr) && peer.v6.sin6_addr.s6_addr[12] == 127));
 }
 
 const struct route *req_route(const struct request *r)
