@@ -48,6 +48,7 @@ struct run {
 	bool cold;               /* ended, and its output is only in the store or its files */
 	bool finishing;          /* its end is known, the reason (oom) still asked for */
 	bool stdin_open;
+	bool unsaved;            /* ended, but the store could not take it yet */
 	uint64_t link_seq;       /* the connection on which the guest last spoke of it */
 	uint64_t used_ms;        /* ended: when somebody last asked (monotonic) */
 	struct follower *followers;

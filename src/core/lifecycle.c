@@ -278,25 +278,17 @@ void lifecycle_boundary_exit(void *ctx, const char *id, const struct boundary_ex
 
 /* --- create --- */
 
-static void fill_boundary_spec(struct sandbox *s, struct boundary_spec *b, struct image *image, char hostname[static 64])
+static void fill_boundary_spec(struct sandbox *s, struct boundary_spec *b, struct image *image, char hostname[static SPEC_HOSTNAME_MAX + 1])
 {
-	const char *from = s->row.spec.hostname ? s->row.spec.hostname : s->row.name;
-	size_t n = 0;
-
-	for (; *from && n < 63; from++) {
-		char ch = *from;
-		bool plain = (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9');
-		if (plain || n > 0)
-			hostname[n++] = plain ? ch : '-';
-	}
-	while (n > 0 && hostname[n - 1] == '-')
-		n--;
-	hostname[n] = '\0';
+	if (s->row.spec.hostname)
+		snprintf(hostname, SPEC_HOSTNAME_MAX + 1, "%s", s->row.spec.hostname);
+	else
+		hostname_from_name(s->row.name, hostname);
 	*b = (struct boundary_spec){
 		.id = s->row.id,
 		.image_root = s->row.image_root,
 		.image_digest = s->row.image_digest,
-		.hostname = n ? hostname : "sandbox",
+		.hostname = hostname,
 		.resources = s->row.spec.resources,
 		.ephemeral = s->row.spec.ephemeral,
 		.user = s->row.user,
@@ -368,7 +360,7 @@ void core_create(struct core *c, const char *tenant, const char *key_id, const s
 	struct sandbox_row row = { 0 };
 	struct image image = { 0 };
 	struct boundary_spec bs;
-	char hostname[64];
+	char hostname[SPEC_HOSTNAME_MAX + 1];
 	struct err e;
 
 	struct sandbox *s = find_idempotent(c, tenant, spec->idempotency_key);
@@ -413,7 +405,7 @@ void sandbox_start(struct sandbox *s, sandbox_done_fn done, void *ctx)
 {
 	struct boundary_spec bs;
 	struct image image = { 0 };
-	char hostname[64];
+	char hostname[SPEC_HOSTNAME_MAX + 1];
 	struct err e;
 
 	if (!may_begin(s, V_START, "start", done, ctx))
@@ -642,9 +634,13 @@ void sandbox_touch(struct sandbox *s)
 
 static int save(struct sandbox *s, struct err *e)
 {
+	uint64_t next_run = s->row.next_run;
+
 	s->row.updated_ms = now_unix_ms();
-	s->row.next_run = s->run_reserved;
-	return store_sandbox_put(s->core->o.store, &s->row, e);
+	s->row.next_run = s->run_reserved; /* what the store holds is the bound of what may have been used */
+	int rc = store_sandbox_put(s->core->o.store, &s->row, e);
+	s->row.next_run = next_run;
+	return rc;
 }
 
 /* Applies a changed spec if it is valid and could be stored; consumes `changed` either way. */

@@ -169,23 +169,6 @@ static uint64_t next_number(struct sandbox *s)
 	return n;
 }
 
-static char *display_of(const struct run_spec *spec)
-{
-	const char *text = spec->display ? spec->display : spec->shell ? spec->shell : spec->code;
-	struct buf b;
-
-	buf_init(&b, 4096);
-	if (text) {
-		buf_add(&b, text, MIN(strlen(text), (size_t)4000));
-	} else {
-		for (char **a = spec->argv; *a && !b.overflow; a++)
-			buf_addf(&b, "%s%.1000s", a == spec->argv ? "" : " ", *a);
-	}
-	while (b.len && !utf8_valid(buf_str(&b))) /* cut in the middle of a character, or not text at all */
-		b.data[--b.len] = '\0';
-	return b.len ? buf_take(&b) : (buf_done(&b), xstrdup(""));
-}
-
 static struct run *find_idempotent(struct sandbox *s, const char *key)
 {
 	struct run *r, *next;
@@ -232,7 +215,7 @@ int sandbox_run(struct sandbox *s, const struct run_spec *spec, struct run **ret
 		.sandbox_id = xstrdup(s->row.id),
 		.number = next_number(s),
 		.session = xstrdup(spec->session),
-		.display = display_of(spec),
+		.display = run_spec_display(spec),
 		.idempotency_key = xstrdup(spec->idempotency_key),
 		.state = spec->session ? RUN_QUEUED : RUN_RUNNING,
 		.pty = spec->pty,
@@ -240,7 +223,11 @@ int sandbox_run(struct sandbox *s, const struct run_spec *spec, struct run **ret
 		.started_ms = now_unix_ms(),
 		.output_max = spec->output_max ? spec->output_max : RUN_OUTPUT_MAX_DEFAULT,
 	};
-	store_run_put(s->core->o.store, &row);
+	if ((rc = store_run_put(s->core->o.store, &row)) < 0) {
+		run_row_done(&row);
+		command_done(&cmd);
+		return err_sys(e, ERR_UNAVAILABLE, -rc, "the run cannot be recorded");
+	}
 	r = run_add(s, &row);
 	r->stdin_open = spec->stdin_open || spec->pty;
 	r->link_seq = s->link_seq;
@@ -361,7 +348,31 @@ void run_on_stdin_room(void *ctx, uint64_t number)
 	}
 }
 
-/* The run's result and output become durable; then everybody is told. */
+/* Puts the result and the output where a kill -9 can't lose them; then the guest may forget the run. When the disk is full the
+ * guest keeps it, and the sweep tries again. */
+static void save_ended(struct run *r)
+{
+	struct sandbox *s = r->sandbox;
+	struct str out = spool_memory(&r->out[0]), err = spool_memory(&r->out[1]);
+	bool small = out.p && err.p && out.n <= RUN_ROW_OUTPUT_MAX && err.n <= RUN_ROW_OUTPUT_MAX;
+	struct run_row row = r->row; /* borrows: not freed */
+
+	if (small) {
+		row.stdout_data = (uint8_t *)(uintptr_t)out.p;
+		row.stderr_data = (uint8_t *)(uintptr_t)err.p;
+		row.stdout_len = out.n;
+		row.stderr_len = err.n;
+	} else {
+		make_durable(r, 0);
+		make_durable(r, 1);
+		row.message = r->row.message;
+		row.truncated = r->row.truncated;
+	}
+	r->unsaved = store_run_put(s->core->o.store, &row) < 0;
+	if (!r->unsaved && s->link)
+		link_run_release(s->link, r->number);
+}
+
 static void finish(struct run *r)
 {
 	struct sandbox *s = r->sandbox;
@@ -373,21 +384,7 @@ static void finish(struct run *r)
 	r->used_ms = now_ms();
 	if (!r->row.duration_ms)
 		r->row.duration_ms = r->row.ended_ms - r->row.started_ms;
-	struct str out = spool_memory(&r->out[0]), err = spool_memory(&r->out[1]);
-	bool small = out.p && err.p && out.n <= RUN_ROW_OUTPUT_MAX && err.n <= RUN_ROW_OUTPUT_MAX;
-	struct run_row row = r->row; /* borrows: not freed */
-	if (small) {
-		row.stdout_data = (uint8_t *)(uintptr_t)out.p;
-		row.stderr_data = (uint8_t *)(uintptr_t)err.p;
-		row.stdout_len = out.n;
-		row.stderr_len = err.n;
-	} else {
-		make_durable(r, 0);
-		make_durable(r, 1);
-	}
-	store_run_put(s->core->o.store, &row);
-	if (s->link)
-		link_run_release(s->link, r->number);
+	save_ended(r);
 	s->live_runs--;
 	sandbox_touch(s);
 	core_emit(s->core, "run.ended", s, s->row.state, r);
@@ -546,6 +543,10 @@ void runs_sweep(struct sandbox *s)
 
 	HASH_ITER (hh, s->runs, r, next) {
 		if (!ended(r) || r->finishing || r->cold || r->followers || now - r->used_ms < COLD_AFTER_MS)
+			continue;
+		if (r->unsaved)
+			save_ended(r);
+		if (r->unsaved)
 			continue;
 		for (int i = 0; i < 2; i++)
 			spool_done(&r->out[i]);

@@ -119,19 +119,6 @@ static void request_end(struct request *q, const struct err *e, struct sandbox *
 	free(q);
 }
 
-static bool id_valid(const char *id)
-{
-	size_t n = strlen(id);
-
-	if (n == 0 || n > 128)
-		return false;
-	for (size_t i = 0; i < n; i++) {
-		if ((unsigned char)id[i] <= 0x20 || (unsigned char)id[i] >= 0x7f || id[i] == '/')
-			return false;
-	}
-	return true;
-}
-
 static void on_created(void *ctx, const struct err *e)
 {
 	struct request *q = ctx;
@@ -148,8 +135,8 @@ void session_create(struct sandbox *s, const char *id, const char *cwd, const st
 	struct pairs all = { 0 };
 	struct err e = { 0 };
 
-	if (!id_valid(id))
-		err_set(&e, ERR_INVALID, EINVAL, "session id: 1 to 128 printable ASCII characters without blanks and '/'");
+	if (!session_id_valid(str_of(id)))
+		err_set(&e, ERR_INVALID, EINVAL, "session id: 1 to 128 bytes of UTF-8 without control characters and '/'");
 	else if (s->row.state != SANDBOX_RUNNING || !s->link)
 		err_set(&e, ERR_CONFLICT, EBUSY, "the sandbox is not running (state %s)", sandbox_state_name(s->row.state));
 	else if (find(s, id))
