@@ -12,7 +12,7 @@
  * OWNERSHIP. What comes out through `ret_...` is the caller's and has its own free function, which accepts NULL. Strings and
  * arrays that go in are borrowed for the call.
  * BLOCKING. Every call that talks to the server blocks until its answer is there. There is no time limit but the one that
- * the call names (connecting gives up after 10 seconds).
+ * the call names (connecting, signalling, resizing and cancelling give up after 10 seconds).
  * THREADS. A connection may be used by one thread at a time; different connections are independent. While one thread is
  * inside caisson_run(), another one feeds, signals or cancels the same run through a connection of its own.
  * The library writes nothing to stdio, never exits, installs no signal handler (SIGPIPE is not raised by it), and keeps
@@ -78,12 +78,13 @@ CAISSON_API const char *caisson_error_kind_name(enum caisson_error_kind kind);
 struct caisson; /* a connection: opaque */
 
 struct caisson_connect_options {
-	const char *url;  /* "http://host:port", "https://...", or "unix:/path/of/api.sock". NULL: CAISSON_URL, else the data
-	                   * folder's socket */
-	const char *key;  /* NULL: CAISSON_API_KEY, else the data folder's `api-key` file */
+	const char *url;  /* "http://host:port", "https://...", or "unix:/path/of/api.sock". NULL: the socket of `data` when that
+	                   * is given, else CAISSON_URL, else the default data folder's socket */
+	const char *key;  /* NULL: `api-key` in `data` when that is given, else CAISSON_API_KEY, else the data folder's `api-key`
+	                   * (which is sent to a server on this machine only) */
 	const char *data; /* the server's data folder. NULL: CAISSON_DATA, else /var/lib/caisson for root and
-	                   * $XDG_DATA_HOME/caisson (~/.local/share/caisson) otherwise. The socket is looked for in /run/caisson
-	                   * (root) or $XDG_RUNTIME_DIR/caisson when `data` is the default, then in the data folder. */
+	                   * $XDG_DATA_HOME/caisson (~/.local/share/caisson) otherwise. Of the default folder the socket is
+	                   * looked for in /run/caisson (root) or $XDG_RUNTIME_DIR/caisson first */
 };
 /* Finds server and key, and asks the server whether it is there (one small request, no key needed). `o` may be NULL. */
 CAISSON_API int caisson_connect(const struct caisson_connect_options *o, struct caisson **ret, struct caisson_error *e);

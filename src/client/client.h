@@ -51,6 +51,7 @@ struct exchange {
 	int (*sink)(void *ctx, const void *bytes, size_t n);   /* gets a successful answer's body; NULL: into reply */
 	void *ctx;
 	size_t reply_max;          /* bound on reply; 0 = 16 MiB */
+	long timeout_s;            /* 0 = none */
 	/* out: */
 	long status;
 	struct bytes reply;        /* exchange_done frees */

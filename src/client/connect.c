@@ -153,33 +153,49 @@ static int open_handle(struct caisson *c, struct caisson_error *e)
 	return c->auth ? 0 : error_memory(e);
 }
 
+/* A folder that the caller names beats the environment, which is about some other server. */
+static int resolve_url(struct caisson *c, const struct caisson_connect_options *o, const char *data, bool data_is_default, struct caisson_error *e)
+{
+	const char *url = o->url && *o->url ? o->url : !o->data ? env_or(NULL, "CAISSON_URL") : NULL;
+
+	if (url)
+		return set_url(c, url, e);
+	auto_free char *socket = find_socket(data, data_is_default), *found = socket ? text_of("unix:%s", socket) : NULL;
+	return found ? set_url(c, found, e) : error_memory(e);
+}
+
+static int resolve_key(struct caisson *c, const struct caisson_connect_options *o, const char *data, struct caisson_error *e)
+{
+	bool folder_first = o->data && !o->url;
+	const char *key = o->key && *o->key ? o->key : folder_first ? NULL : env_or(NULL, "CAISSON_API_KEY");
+
+	/* The folder's key is for the folder's server: never sent to another machine. */
+	if (!key && (c->socket || url_is_loopback(c->base))) {
+		if (read_key(data, &c->key, e) < 0)
+			return -1;
+		if (c->key)
+			return 0;
+	}
+	if (!key && folder_first)
+		key = env_or(NULL, "CAISSON_API_KEY");
+	if (!key)
+		return 0; /* the server will say that one is needed */
+	c->key = strdup(key);
+	return c->key ? 0 : error_memory(e);
+}
+
 static int resolve(struct caisson *c, const struct caisson_connect_options *o, struct caisson_error *e)
 {
-	const char *url = env_or(o->url, "CAISSON_URL"), *key = env_or(o->key, "CAISSON_API_KEY"), *given = env_or(o->data, "CAISSON_DATA");
+	const char *given = env_or(o->data, "CAISSON_DATA");
 	auto_free char *data = given ? realpath(given, NULL) : default_data();
-	auto_free char *socket = NULL, *found = NULL;
 
 	if (!data && given)
-		data = strdup(given);
+		data = strdup(given); /* not there (yet): the message will name it */
 	if (!data)
 		return error_memory(e);
-	if (!url) {
-		socket = find_socket(data, !given);
-		found = socket ? text_of("unix:%s", socket) : NULL;
-		if (!found)
-			return error_memory(e);
-		url = found;
-	}
-	if (set_url(c, url, e) < 0)
+	if (resolve_url(c, o, data, !given, e) < 0)
 		return -1;
-	if (key) {
-		c->key = strdup(key);
-		return c->key ? 0 : error_memory(e);
-	}
-	/* The folder's key is for the folder's server: never sent to another machine. */
-	if (!c->socket && !url_is_loopback(c->base))
-		return 0;
-	return read_key(data, &c->key, e);
+	return resolve_key(c, o, data, e);
 }
 
 int caisson_connect(const struct caisson_connect_options *o, struct caisson **ret, struct caisson_error *e)

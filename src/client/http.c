@@ -98,6 +98,7 @@ static int set_request(struct caisson *c, struct exchange *x, struct transfer *t
 		bad |= curl_easy_setopt(h, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)x->body_len);
 		bad |= curl_easy_setopt(h, CURLOPT_POSTFIELDS, x->body ? x->body : "");
 	}
+	bad |= curl_easy_setopt(h, CURLOPT_TIMEOUT, x->timeout_s);
 	bad |= curl_easy_setopt(h, CURLOPT_CUSTOMREQUEST, x->method);
 	bad |= curl_easy_setopt(h, CURLOPT_HTTPHEADER, headers);
 	bad |= curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, on_bytes);
@@ -159,6 +160,8 @@ static int error_of_curl(const struct caisson *c, const struct exchange *x, CURL
 		return error_set(e, CAISSON_ERR_TOO_LARGE, "the answer is longer than %zu bytes", x->reply.max);
 	if (r == CURLE_COULDNT_CONNECT || r == CURLE_COULDNT_RESOLVE_HOST)
 		return error_set(e, CAISSON_ERR_CONNECT, "no caisson server at %s: start one with `caisson serve`, or set CAISSON_URL", c->url);
+	if (r == CURLE_OPERATION_TIMEDOUT)
+		return error_set(e, CAISSON_ERR_CONNECT, "the server at %s does not answer", c->url);
 	return error_set(e, CAISSON_ERR_CONNECT, "the connection to %s broke: %s", c->url, curl_easy_strerror(r));
 }
 

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-enum { LINE_MAX_BYTES = 64 << 20 };
+enum { LINE_MAX_BYTES = 64 << 20, ACT_SECONDS = 10 };
 #define RESULT_MAX ((size_t)3 << 30) /* two streams of output_max's default, as base64 or escaped */
 
 struct stream {
@@ -327,25 +327,30 @@ int caisson_run_close_stdin(struct caisson *c, const char *sandbox, const char *
 	return path ? exchange_perform(c, &x, e) : error_memory(e);
 }
 
+/* Small requests that somebody waits for, perhaps in order to get rid of a server that hangs: they give up. */
+static int act(struct caisson *c, const char *method, const char *sandbox, const char *run, const char *verb, json_t *take_body,
+               struct caisson_error *e)
+{
+	auto_json json_t *body = take_body;
+	auto_free char *path = run_path(sandbox, run, verb), *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+	auto_exchange struct exchange x = {
+		.method = method, .path = path, .body = text, .body_len = text ? strlen(text) : 0, .timeout_s = ACT_SECONDS,
+	};
+
+	return path && (text || streq(method, "DELETE")) ? exchange_perform(c, &x, e) : error_memory(e);
+}
+
 int caisson_run_signal(struct caisson *c, const char *sandbox, const char *run, int signo, struct caisson_error *e)
 {
-	auto_free char *path = run_path(sandbox, run, "/signal");
-	json_t *body = json_pack("{s:i}", "signal", signo);
-
-	return body ? json_exchange(c, "POST", path, body, NULL, e) : error_memory(e);
+	return act(c, "POST", sandbox, run, "/signal", json_pack("{s:i}", "signal", signo), e);
 }
 
 int caisson_run_resize(struct caisson *c, const char *sandbox, const char *run, uint16_t rows, uint16_t cols, struct caisson_error *e)
 {
-	auto_free char *path = run_path(sandbox, run, "/resize");
-	json_t *body = json_pack("{s:i,s:i}", "rows", (int)rows, "cols", (int)cols);
-
-	return body ? json_exchange(c, "POST", path, body, NULL, e) : error_memory(e);
+	return act(c, "POST", sandbox, run, "/resize", json_pack("{s:i,s:i}", "rows", (int)rows, "cols", (int)cols), e);
 }
 
 int caisson_run_cancel(struct caisson *c, const char *sandbox, const char *run, struct caisson_error *e)
 {
-	auto_free char *path = run_path(sandbox, run, "");
-
-	return json_exchange(c, "DELETE", path, NULL, NULL, e);
+	return act(c, "DELETE", sandbox, run, "", NULL, e);
 }

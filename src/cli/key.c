@@ -1,0 +1,139 @@
+#include "cli/args.h"
+#include "cli/commands.h"
+#include "cli/out.h"
+
+enum { OPT_TENANT = 1, OPT_OPERATOR };
+
+static const struct option_spec new_options[] = {
+	{ OPT_TENANT, 0, "tenant", "NAME", "whose sandboxes it sees (default: yours)" },
+	{ OPT_OPERATOR, 0, "operator", NULL, "it may manage keys and images" },
+	{ 0 },
+};
+
+/* Asks; on success *ret is the parsed answer, the caller's. */
+static int ask(struct cli *cli, const char *method, const char *path, const char *body, json_t **ret)
+{
+	auto_caisson struct caisson *c = NULL;
+	auto_free char *text = NULL;
+	struct caisson_error e;
+	int r = cli_connect(cli, &c);
+
+	if (r)
+		return r;
+	if (caisson_request(c, method, path, body, &text, &e) < 0)
+		return cli_fail_error(&e);
+	if (ret)
+		*ret = out_parse(text);
+	return 0;
+}
+
+static int run_new(struct cli *cli, int argc, char **argv)
+{
+	auto_args struct args a;
+	const char *tenant = NULL;
+	bool operator_ = false;
+	json_t *made;
+
+	args_init(&a, cli, argc, argv, false);
+	for (int o; (o = args_next(&a)) > 0;) {
+		if (o == OPT_TENANT)
+			tenant = a.value;
+		else if (o == OPT_OPERATOR)
+			operator_ = true;
+	}
+	if (a.leave || !args_count(&a, 1, 1))
+		return a.exit_code;
+	json_t *o = json_pack("{s:s,s:b}", "name", a.operands[0], "operator", (int)operator_);
+	if (tenant && o)
+		json_object_set_new(o, "tenant", json_string(tenant));
+	auto_free char *body = o ? json_dumps(o, JSON_COMPACT) : NULL;
+	json_decref(o);
+	if (!body)
+		return cli_fail("the name is not UTF-8");
+	int r = ask(cli, "POST", "/v1/keys", body, &made);
+	if (r)
+		return r;
+	if (cli->json)
+		return out_json(made);
+	const char *key = json_string_value(json_object_get(made, "key"));
+	puts(key ? key : "");
+	json_decref(made);
+	return 0;
+}
+
+static int run_ls(struct cli *cli, int argc, char **argv)
+{
+	static const char *const headings[] = { "ID", "NAME", "TENANT", "OPERATOR", "STATE", "CREATED (UTC)", "LAST USED (UTC)" };
+	auto_args struct args a;
+	json_t *o;
+
+	args_init(&a, cli, argc, argv, false);
+	while (args_next(&a) > 0)
+		;
+	if (a.leave || !args_count(&a, 0, 0))
+		return a.exit_code;
+	int r = ask(cli, "GET", "/v1/keys", NULL, &o);
+	if (r)
+		return r;
+	if (cli->json)
+		return out_json(o);
+	auto_table struct table t;
+	table_init(&t, ARRAY_LEN(headings), headings);
+	const json_t *items = json_object_get(o, "items");
+	for (size_t i = 0; i < json_array_size(items); i++) {
+		const json_t *k = json_array_get(items, i);
+		table_add(&t, (const char *const[]){
+		                      json_string_value(json_object_get(k, "id")), json_string_value(json_object_get(k, "name")),
+		                      json_string_value(json_object_get(k, "tenant")), json_is_true(json_object_get(k, "operator")) ? "yes" : "no",
+		                      json_is_true(json_object_get(k, "revoked")) ? "revoked" : "valid",
+		                      json_string_value(json_object_get(k, "created_at")), json_string_value(json_object_get(k, "used_at")) });
+	}
+	table_print(&t);
+	json_decref(o);
+	return 0;
+}
+
+static int run_rm(struct cli *cli, int argc, char **argv)
+{
+	auto_args struct args a;
+	int result = 0;
+
+	args_init(&a, cli, argc, argv, false);
+	while (args_next(&a) > 0)
+		;
+	if (a.leave || !args_count(&a, 1, -1))
+		return a.exit_code;
+	json_t *revoked = json_array();
+	for (int i = 0; i < a.n_operands; i++) {
+		auto_free char *id = caisson_escape(a.operands[i]), *path = xasprintf("/v1/keys/%s", id ? id : "");
+		int r = ask(cli, "DELETE", path, NULL, NULL);
+		if (r)
+			result = r;
+		else if (cli->json)
+			json_array_append_new(revoked, json_string(a.operands[i]));
+		else
+			puts(a.operands[i]);
+	}
+	if (cli->json)
+		return out_json(json_pack("{s:o}", "revoked", revoked)) ? CLI_FAILED : result;
+	json_decref(revoked);
+	return result;
+}
+
+static const struct command key_new = {
+	.name = "key new",
+	.synopsis = "[OPTIONS] NAME",
+	.summary = "Make a key and print it, this once",
+	.options = new_options,
+	.run = run_new,
+};
+static const struct command key_ls = { .name = "key ls", .synopsis = "", .summary = "List keys (never the keys themselves)", .run = run_ls };
+static const struct command key_rm = { .name = "key rm", .synopsis = "ID...", .summary = "Revoke keys at once", .run = run_rm };
+
+const struct command command_key = {
+	.name = "key",
+	.synopsis = "new|ls|rm ...",
+	.summary = "Make, list and revoke API keys",
+	.help = "Needs an operator's key, such as the first one, in api-key of the data folder.\n",
+	.subcommands = (const struct command *const[]){ &key_new, &key_ls, &key_rm, NULL },
+};

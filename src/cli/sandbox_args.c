@@ -1,0 +1,39 @@
+#include "cli/sandbox_args.h"
+
+bool sandbox_args_take(struct args *a, int id, struct sandbox_args *s)
+{
+	switch (id) {
+	case OPT_SANDBOX_IMAGE:
+		s->o.image = a->value;
+		return true;
+	case OPT_SANDBOX_BOUNDARY:
+		s->o.boundary = a->value;
+		return true;
+	case OPT_SANDBOX_NAME:
+		s->o.name = a->value;
+		return true;
+	case OPT_SANDBOX_LABEL:
+		args_pair(a, "label", false, &s->labels);
+		return true;
+	case OPT_SANDBOX_CPUS:
+		args_double(a, "cpus", &s->o.cpus);
+		return true;
+	case OPT_SANDBOX_MEMORY:
+		args_mib(a, "memory", &s->o.memory_mib);
+		return true;
+	case OPT_SANDBOX_DISK:
+		args_mib(a, "disk", &s->o.disk_mib);
+		return true;
+	case OPT_SANDBOX_PIDS:
+		args_u64(a, "pids", 1, UINT32_MAX, &s->o.pids);
+		return true;
+	case OPT_SANDBOX_NETWORK:
+		s->o.network = a->value;
+		return true;
+	case OPT_SANDBOX_HOSTNAME:
+		s->o.hostname = a->value;
+		return true;
+	default:
+		return false;
+	}
+}

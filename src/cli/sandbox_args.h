@@ -1,0 +1,39 @@
+/* The options that `create` and `run` share: what kind of sandbox. */
+#ifndef CAISSON_CLI_SANDBOX_ARGS_H
+#define CAISSON_CLI_SANDBOX_ARGS_H
+
+#include "cli/args.h"
+
+enum { OPT_SANDBOX_IMAGE = 5001, OPT_SANDBOX_BOUNDARY, OPT_SANDBOX_NAME, OPT_SANDBOX_LABEL, OPT_SANDBOX_CPUS, OPT_SANDBOX_MEMORY,
+       OPT_SANDBOX_DISK, OPT_SANDBOX_PIDS, OPT_SANDBOX_NETWORK, OPT_SANDBOX_HOSTNAME };
+
+#define SANDBOX_OPTIONS                                                                                              \
+	{ OPT_SANDBOX_IMAGE, 0, "image", "REF", "image to start from (default: default)" },                          \
+	{ OPT_SANDBOX_BOUNDARY, 0, "boundary", "KIND", "vm or process (default: the server's)" },                    \
+	{ OPT_SANDBOX_NAME, 'n', "name", "NAME", "name of the sandbox (default: its id)" },                          \
+	{ OPT_SANDBOX_LABEL, 'l', "label", "K=V", "label; may be repeated" },                                        \
+	{ OPT_SANDBOX_CPUS, 0, "cpus", "N", "cores, such as 2 or 0.5" },                                             \
+	{ OPT_SANDBOX_MEMORY, 'm', "memory", "SIZE", "memory limit, such as 512m or 2g" },                           \
+	{ OPT_SANDBOX_DISK, 0, "disk", "SIZE", "disk limit, such as 10g" },                                          \
+	{ OPT_SANDBOX_PIDS, 0, "pids", "N", "limit of processes and threads" },                                      \
+	{ OPT_SANDBOX_NETWORK, 0, "network", "MODE", "none or public (default: none)" },                             \
+	{ OPT_SANDBOX_HOSTNAME, 0, "hostname", "NAME", "host name inside (default: from the name)" }
+
+struct sandbox_args {
+	struct caisson_create_options o; /* strings are of argv */
+	struct pair_list labels;         /* put into o by sandbox_args_finish */
+};
+/* Takes the option if it is one of these; false: it is another one. Wrong values set a->leave. */
+bool sandbox_args_take(struct args *a, int id, struct sandbox_args *s);
+static inline void sandbox_args_finish(struct sandbox_args *s)
+{
+	s->o.labels = s->labels.v;
+	s->o.n_labels = s->labels.n;
+}
+static inline void sandbox_args_done(struct sandbox_args *s)
+{
+	pair_list_done(&s->labels);
+}
+#define auto_sandbox_args __attribute__((cleanup(sandbox_args_done)))
+
+#endif

@@ -1,0 +1,95 @@
+#include "cli/serve.h"
+
+#include "cli/args.h"
+#include "cli/commands.h"
+
+enum { OPT_LISTEN = 1, OPT_SOCKET, OPT_IMAGES, OPT_BOUNDARY, OPT_PUBLIC_URL, OPT_LIFETIME_FD, OPT_EPHEMERAL, OPT_LOG };
+
+static const struct option_spec options[] = {
+	{ OPT_LISTEN, 0, "listen", "ADDRESS", "HOST:PORT (default: 127.0.0.1:4780), or none" },
+	{ OPT_SOCKET, 0, "socket", "PATH", "unix socket (default: /run/caisson/api.sock; with --data: DIR/api.sock)" },
+	{ OPT_IMAGES, 0, "images", "DIR", "folder of images (default: images in the data folder)" },
+	{ OPT_BOUNDARY, 0, "boundary", "KIND", "boundary of sandboxes that ask for none: vm or process" },
+	{ OPT_PUBLIC_URL, 0, "public-url", "URL", "how clients reach this server, for links to ports" },
+	{ OPT_LOG, 0, "log", "LEVEL", "debug, info, warn or error (default: $CAISSON_LOG, else warn)" },
+	{ OPT_EPHEMERAL, 0, "ephemeral", NULL, "delete every sandbox and the data folder when it ends" },
+	{ OPT_LIFETIME_FD, 0, "lifetime-fd", "N", "end when this pipe's other side is closed" },
+	{ 0 },
+};
+
+static bool log_level(const char *name, enum log_level *ret)
+{
+	static const char *const names[] = { [LOG_DEBUG] = "debug", [LOG_INFO] = "info", [LOG_WARN] = "warn", [LOG_ERROR] = "error" };
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		if (streq(name, names[i])) {
+			*ret = (enum log_level)i;
+			return true;
+		}
+	}
+	return false;
+}
+
+static int run(struct cli *cli, int argc, char **argv)
+{
+	auto_args struct args a;
+	struct serve_options s = { .lifetime_fd = -1, .log_level = LOG_WARN };
+	const char *listen = NULL, *socket = NULL, *images = NULL, *log = getenv("CAISSON_LOG");
+	uint64_t fd = 0;
+
+	args_init(&a, cli, argc, argv, false);
+	for (int o; (o = args_next(&a)) > 0;) {
+		switch (o) {
+		case OPT_LISTEN:
+			listen = a.value;
+			break;
+		case OPT_SOCKET:
+			socket = a.value;
+			break;
+		case OPT_IMAGES:
+			images = a.value;
+			break;
+		case OPT_BOUNDARY:
+			s.boundary = a.value;
+			break;
+		case OPT_PUBLIC_URL:
+			s.public_url = a.value;
+			break;
+		case OPT_LIFETIME_FD:
+			if (args_u64(&a, "lifetime-fd", 0, 1 << 20, &fd))
+				s.lifetime_fd = (int)fd;
+			break;
+		case OPT_EPHEMERAL:
+			s.ephemeral = true;
+			break;
+		case OPT_LOG:
+			log = a.value;
+			break;
+		default:
+			break;
+		}
+	}
+	if (a.leave || !args_count(&a, 0, 0))
+		return a.exit_code;
+	if (log && *log && !log_level(log, &s.log_level))
+		return cli_usage(cli, "--log %s: expected debug, info, warn or error", log);
+	/* An ephemeral server is somebody's private one: on TCP only when asked to. */
+	s.listen = streq(listen, "none") ? NULL : listen ? listen : s.ephemeral ? NULL : "127.0.0.1:4780";
+	auto_free char *data = cli_data_folder(cli), *at = socket ? cli_absolute(socket) : cli_socket_path(cli),
+		       *folder = images ? cli_absolute(images) : cli_images_folder(cli);
+	s.data = data;
+	s.socket = at;
+	s.images = folder;
+	return serve_main(&s);
+}
+
+const struct command command_serve = {
+	.name = "serve",
+	.synopsis = "[OPTIONS]",
+	.summary = "Run the server",
+	.help = "Prints a line `ready ADDRESS` once it answers. At its first start it writes a key to DIR/api-key (mode 0600).\n"
+		"SIGTERM or SIGINT end the server and leave the sandboxes running; the next one takes them over.\n"
+		"The Daytona API is at http://ADDRESS/daytona.\n",
+	.options = options,
+	.run = run,
+};
