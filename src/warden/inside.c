@@ -1,0 +1,257 @@
+#include "warden/inside.h"
+
+#include "sys/fs.h"
+#include "sys/mnt.h"
+#include "sys/seccomp.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* What root inside keeps: enough for packages and services (chown, other users, low ports), nothing that reaches the kernel. */
+#define CAP(x) (1ULL << (x))
+#define KEPT                                                                                                                   \
+	(CAP(CAP_CHOWN) | CAP(CAP_DAC_OVERRIDE) | CAP(CAP_FOWNER) | CAP(CAP_FSETID) | CAP(CAP_KILL) | CAP(CAP_SETGID) |        \
+	 CAP(CAP_SETUID) | CAP(CAP_NET_BIND_SERVICE) | CAP(CAP_SYS_CHROOT) | CAP(CAP_SETFCAP))
+
+static int check(long rc)
+{
+	return rc < 0 ? -errno : 0;
+}
+
+static int wait_for_warden(struct inside *in)
+{
+	char byte;
+	long n = read(in->sync, &byte, 1);
+	return n == 1 ? 0 : n < 0 ? -errno : -ECANCELED;
+}
+
+static int become_root(struct inside *in)
+{
+	(void)in;
+	if (syscall(SYS_setgroups, 0, NULL) < 0 || syscall(SYS_setresgid, 0, 0, 0) < 0 || syscall(SYS_setresuid, 0, 0, 0) < 0)
+		return -errno;
+	(void)syscall(SYS_setsid);
+	(void)syscall(SYS_umask, 022);
+	return 0;
+}
+
+/* /sys is a directory that every host has and that everybody may walk to. It is covered in our own mount namespace only, and the
+ * whole of that is thrown away at the pivot. */
+static int enter_root(struct inside *in)
+{
+	if (move_mount(in->root, "", AT_FDCWD, "/sys", MOVE_MOUNT_F_EMPTY_PATH) < 0)
+		return -errno;
+	return check(fchdir(in->root));
+}
+
+/* A directory of the image to mount on. The image may have planted a symlink there, which is refused; one that is missing is made. */
+static int mount_point(const char *name, mode_t mode)
+{
+	int fd = mnt_open_beneath(AT_FDCWD, name, O_PATH | O_DIRECTORY, false);
+
+	if (fd != -ENOENT)
+		return fd;
+	if (mkdirat(AT_FDCWD, name, mode) < 0)
+		return -errno;
+	return mnt_open_beneath(AT_FDCWD, name, O_PATH | O_DIRECTORY, false);
+}
+
+static int mount_new_on(const char *type, const struct mnt_option *options, uint64_t attrs, int target)
+{
+	int fd = mnt_new(type, options, attrs, NULL);
+	if (fd < 0)
+		return fd;
+	int rc = mnt_attach(fd, target);
+	(void)close(fd);
+	return rc;
+}
+
+static int mount_dev(struct inside *in)
+{
+	static const struct mnt_option pts[] = { { "newinstance", NULL }, { "ptmxmode", "0666" }, { "mode", "0620" }, { "gid", "5" }, { 0 } };
+	const struct mnt_option shm[] = { { "mode", "1777" }, { "size", in->shm_size }, { 0 } };
+	int target = mount_point("dev", 0755);
+
+	if (target < 0)
+		return target;
+	int rc = mnt_attach(in->dev, target);
+	if (rc == 0 && (target = mnt_open_beneath(in->dev, "pts", O_PATH | O_DIRECTORY, false)) < 0)
+		rc = target;
+	if (rc == 0)
+		rc = mount_new_on("devpts", pts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, target);
+	if (rc == 0 && (target = mnt_open_beneath(in->dev, "shm", O_PATH | O_DIRECTORY, false)) < 0)
+		rc = target;
+	if (rc == 0)
+		rc = mount_new_on("tmpfs", shm, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, target);
+	return rc;
+}
+
+/* Covers proc/name with a clone of what is at `cover` in our /dev, or with itself read-only. Not there: nothing to hide. */
+static int cover(struct inside *in, int proc, const char *name, const char *with)
+{
+	int target = mnt_open_beneath(proc, name, O_PATH, false);
+	if (target < 0)
+		return target == -ENOENT ? 0 : target;
+
+	int fd = with ? mnt_clone(in->dev, with, false) : mnt_clone(proc, name, false);
+	int rc = fd < 0 ? fd : 0;
+	if (rc == 0 && !with)
+		rc = mnt_readonly(fd, false);
+	if (rc == 0)
+		rc = mnt_attach(fd, target);
+	(void)close(target);
+	if (fd >= 0)
+		(void)close(fd);
+	return rc;
+}
+
+static int mount_proc(struct inside *in)
+{
+	static const char *const hidden_files[] = { "kcore", "keys", "timer_list", "sysrq-trigger", "kmsg", "latency_stats", "sched_debug" };
+	static const char *const hidden_folders[] = { "acpi", "scsi" };
+	static const char *const readonly[] = { "sys", "bus", "fs", "irq" };
+	int target = mount_point("proc", 0555);
+
+	if (target < 0)
+		return target;
+	int proc = mnt_new("proc", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, NULL);
+	if (proc < 0)
+		return proc;
+	int rc = mnt_attach(proc, target);
+	/* The filter refuses user namespaces; this is the second lock. Before /proc/sys becomes read-only. */
+	if (rc == 0)
+		rc = fs_write_at(proc, "sys/user/max_user_namespaces", "0");
+	for (size_t i = 0; rc == 0 && i < ARRAY_LEN(hidden_files); i++)
+		rc = cover(in, proc, hidden_files[i], "null");
+	for (size_t i = 0; rc == 0 && i < ARRAY_LEN(hidden_folders); i++)
+		rc = cover(in, proc, hidden_folders[i], ".empty");
+	for (size_t i = 0; rc == 0 && i < ARRAY_LEN(readonly); i++)
+		rc = cover(in, proc, readonly[i], NULL);
+	return rc;
+}
+
+/* What programs expect of any system, if the image lacks it. /sys stays an empty directory. */
+static int make_folders(struct inside *in)
+{
+	static const struct {
+		const char *name;
+		mode_t mode;
+	} folders[] = { { "tmp", 01777 }, { "run", 0755 }, { "sys", 0555 } };
+
+	(void)in;
+	for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
+		if (mkdirat(AT_FDCWD, folders[i].name, 0700) == 0) {
+			if (fchmodat(AT_FDCWD, folders[i].name, folders[i].mode, 0) < 0)
+				return -errno;
+		} else if (errno != EEXIST) {
+			return -errno;
+		}
+	}
+	return 0;
+}
+
+static int pivot(struct inside *in)
+{
+	(void)in;
+	if (syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0)
+		return -errno;
+	return check(chdir("/"));
+}
+
+static int name_host(struct inside *in)
+{
+	return check(sethostname(in->hostname, strlen(in->hostname)));
+}
+
+static int set_rlimits(struct inside *in)
+{
+	struct rlimit files = { in->files_max, in->files_max }, core = { 0, 0 };
+
+	if (syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &files, NULL) < 0 || syscall(SYS_prlimit64, 0, RLIMIT_CORE, &core, NULL) < 0)
+		return -errno;
+	return 0;
+}
+
+static int place_fds(struct inside *in)
+{
+	for (int fd = 0; fd < 3; fd++)
+		if (dup2(in->null, fd) < 0)
+			return -errno;
+	if (dup2(in->listen, 3) < 0)
+		return -errno;
+	if (in->cgroup >= 0 ? dup2(in->cgroup, 4) < 0 : (close(4), 0))
+		return -errno;
+	/* Everything of the warden's is close-on-exec already; this is the second lock. */
+	return check(syscall(SYS_close_range, in->cgroup >= 0 ? 5 : 4, ~0u, 4 /* CLOSE_RANGE_CLOEXEC */));
+}
+
+static int drop_capabilities(struct inside *in)
+{
+	struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct data[2] = {
+		{ (unsigned)(KEPT & 0xffffffff), (unsigned)(KEPT & 0xffffffff), 0 },
+		{ (unsigned)(KEPT >> 32), (unsigned)(KEPT >> 32), 0 },
+	};
+
+	for (int cap = 0; cap <= in->last_cap; cap++)
+		if (!(KEPT & CAP(cap)) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
+			return -errno;
+	(void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	if (syscall(SYS_capset, &head, data) < 0)
+		return -errno;
+	return check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+}
+
+static int filter_calls(struct inside *in)
+{
+	(void)in;
+	return seccomp_install();
+}
+
+static int run_guest(struct inside *in)
+{
+	static char *const no_env[] = { NULL };
+	return check(syscall(SYS_execveat, in->guest, "", in->argv, no_env, AT_EMPTY_PATH));
+}
+
+static const struct step {
+	const char *name;
+	int (*run)(struct inside *in);
+} steps[] = {
+	{ "wait for the warden", wait_for_warden },
+	{ "become root of the user namespace", become_root },
+	{ "enter the root", enter_root },
+	{ "mount /dev", mount_dev },
+	{ "mount /proc", mount_proc },
+	{ "make folders", make_folders },
+	{ "pivot", pivot },
+	{ "name the host", name_host },
+	{ "set limits", set_rlimits },
+	{ "place descriptors", place_fds },
+	{ "drop capabilities", drop_capabilities },
+	{ "filter system calls", filter_calls },
+	{ "start the guest", run_guest },
+};
+
+int inside_main(void *arg)
+{
+	struct inside *in = arg;
+
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+		int rc = steps[i].run(in);
+		if (rc < 0) {
+			in->failed_errno = -rc;
+			in->failed = steps[i].name;
+			break;
+		}
+	}
+	syscall(SYS_exit_group, 70);
+	return 70;
+}

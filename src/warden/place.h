@@ -1,0 +1,32 @@
+/* Where the warden keeps things and what it holds open for its life. */
+#ifndef CAISSON_WARDEN_PLACE_H
+#define CAISSON_WARDEN_PLACE_H
+
+#include "base/err.h"
+#include "warden/warden.h"
+
+struct place {
+	const struct warden_options *options;
+	char name[17];   /* the data folder's id */
+	char *run;       /* RUN */
+	int run_fd;      /* locked: one warden a data folder */
+	int state_fd;    /* RUN/state 0700 root */
+	int sockets_fd;  /* RUN/s 0710 root:daemon */
+	int disks_fd;    /* DATA/disks 0700 root */
+	int images_fd;
+	int own_netns;
+	int guest_fd;    /* sealed memory file */
+	int dev_fd;      /* the /dev every sandbox gets a clone of */
+	int null_fd;
+	bool layers_by_fd; /* the kernel takes detached mounts as overlay's layers */
+	char boot_id[37];
+	uint64_t memory_bytes, cpus; /* of the host */
+};
+
+/* Everything in order; on failure what was made stays for place_close. */
+int place_open(struct place *p, const struct warden_options *options, struct err *e);
+/* empty: no sandbox is left, so RUN goes as well. */
+void place_close(struct place *p, bool empty);
+char *place_state_folder(const struct place *p);
+
+#endif

@@ -1,0 +1,270 @@
+#include "warden/pool.h"
+
+#include "sys/fs.h"
+#include "sys/mnt.h"
+#include "sys/netns.h"
+#include "sys/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SLOTS_KEPT 64  /* free ones that keep their descriptors */
+#define SLOTS_WARM 256 /* with fewer sandboxes than this, those in use keep theirs, too */
+
+int pool_open(struct pool *p, struct place *place, struct err *e)
+{
+	const struct warden_options *o = place->options;
+
+	*p = (struct pool){ .place = place, .namespace_max = o->spare_namespaces ? o->spare_namespaces : 16,
+		            .disk_max = o->spare_disks ? o->spare_disks : 2 };
+	p->namespaces = xcalloc(p->namespace_max, sizeof *p->namespaces);
+	auto_free char *state = place_state_folder(place);
+	return ranges_open(&p->ranges, o->ranges ? o->ranges : "/run/caisson/ranges", state, e);
+}
+
+static void slot_free(struct slot *s)
+{
+	s->userns = close_fd(s->userns);
+	s->lower = close_fd(s->lower);
+	free(s);
+}
+
+void pool_close(struct pool *p, bool empty)
+{
+	while (p->free_slots) {
+		struct slot *s = p->free_slots;
+		p->free_slots = s->next;
+		slot_free(s);
+	}
+	while (p->images) {
+		struct image_use *i = p->images;
+		p->images = i->next;
+		close_fd(i->folder);
+		free(i);
+	}
+	while (p->namespace_count)
+		close_fd(p->namespaces[--p->namespace_count]);
+	free(take_ptr(&p->namespaces));
+	while (p->disks) {
+		struct spare_disk *d = p->disks;
+		bool trash = false;
+		p->disks = d->next;
+		disk_close(&d->disk);
+		(void)disk_remove_file(p->place, d->name, &trash);
+		free(d);
+	}
+	if (p->ranges.state_folder)
+		ranges_close(&p->ranges, empty);
+}
+
+int pool_image_get(struct pool *p, const char *digest, struct image_use **ret, struct err *e)
+{
+	for (struct image_use *i = p->images; i; i = i->next)
+		if (streq(i->digest, digest)) {
+			i->users++;
+			*ret = i;
+			return 0;
+		}
+
+	char name[80];
+	snprintf(name, sizeof name, "sha256-%s", digest + strlen("sha256:"));
+	auto_fd int folder = openat(p->place->images_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (folder < 0)
+		return err_set(e, ERR_NOT_FOUND, ENOENT, "there is no image %s", digest);
+	if (flock(folder, LOCK_SH | LOCK_NB) < 0)
+		return err_set(e, ERR_CONFLICT, EBUSY, "the image %s is being removed", digest);
+	struct stat st;
+	if (fstatat(folder, "rootfs", &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
+		return err_set(e, ERR_UNAVAILABLE, ENOTDIR, "the image %s has no rootfs: remove it and add it again", digest);
+	struct image_use *i = xcalloc(1, sizeof *i);
+	i->dev = st.st_dev;
+	i->ino = st.st_ino;
+	snprintf(i->digest, sizeof i->digest, "%s", digest);
+	i->folder = take_fd(&folder);
+	i->users = 1;
+	i->next = p->images;
+	p->images = i;
+	*ret = i;
+	return 0;
+}
+
+void pool_image_put(struct pool *p, const char *digest)
+{
+	for (struct image_use **at = &p->images; *at; at = &(*at)->next) {
+		struct image_use *i = *at;
+		if (!streq(i->digest, digest))
+			continue;
+		if (--i->users == 0) {
+			/* The lock goes at once; a free slot's view of the image does not keep anybody from removing it. */
+			*at = i->next;
+			close_fd(i->folder);
+			free(i);
+		}
+		return;
+	}
+}
+
+struct slot *pool_slot_get(struct pool *p, struct err *e)
+{
+	struct slot *s = p->free_slots;
+
+	if (s) {
+		p->free_slots = s->next;
+		p->slots_free--;
+	} else {
+		uint32_t number;
+		if (range_take(&p->ranges, &number, e) < 0)
+			return NULL;
+		s = xcalloc(1, sizeof *s);
+		*s = (struct slot){ .number = number, .userns = -EBADF, .lower = -EBADF };
+	}
+	if (s->userns < 0) {
+		s->userns = process_userns(range_uid(s->number), RANGE_SIZE);
+		if (s->userns < 0) {
+			(void)err_sys(e, ERR_UNAVAILABLE, -s->userns, "make a user namespace (see user.max_user_namespaces)");
+			range_release(&p->ranges, s->number);
+			slot_free(s);
+			return NULL;
+		}
+	}
+	p->slots_live++;
+	return s;
+}
+
+struct slot *pool_slot_adopt(struct pool *p, uint32_t number)
+{
+	if (range_take_slot(&p->ranges, number) < 0)
+		return NULL;
+	struct slot *s = xcalloc(1, sizeof *s);
+	*s = (struct slot){ .number = number, .userns = -EBADF, .lower = -EBADF };
+	p->slots_live++;
+	return s;
+}
+
+void pool_slot_put(struct pool *p, struct slot *s)
+{
+	p->slots_live--;
+	if (p->slots_free >= SLOTS_KEPT) {
+		range_release(&p->ranges, s->number);
+		slot_free(s);
+		return;
+	}
+	s->next = p->free_slots;
+	p->free_slots = s;
+	p->slots_free++;
+}
+
+void pool_slot_rest(struct pool *p, struct slot *s)
+{
+	if (p->slots_live <= SLOTS_WARM)
+		return;
+	s->userns = close_fd(s->userns);
+	s->lower = close_fd(s->lower);
+}
+
+int pool_slot_lower(struct pool *p, struct slot *s, struct image_use *image, struct err *e)
+{
+	const char *why = "";
+
+	if (s->lower >= 0 && s->lower_dev == image->dev && s->lower_ino == image->ino && p->place->layers_by_fd)
+		return s->lower;
+	s->lower = close_fd(s->lower);
+	int fd = mnt_idmapped(image->folder, "rootfs", s->userns, &why);
+	if (fd < 0)
+		return err_sys(e, ERR_UNAVAILABLE, -fd, "image %s: %s", image->digest, why);
+	s->lower = fd;
+	s->lower_dev = image->dev;
+	s->lower_ino = image->ino;
+	return fd;
+}
+
+int pool_namespace_get(struct pool *p, struct err *e)
+{
+	if (p->namespace_count)
+		return p->namespaces[--p->namespace_count];
+	int fd = netns_new(p->place->own_netns);
+	if (fd < 0)
+		return err_sys(e, ERR_UNAVAILABLE, -fd, "make a network namespace");
+	return fd;
+}
+
+int pool_disk_get(struct pool *p, const char *id, uint64_t mib, bool journal, struct disk *ret, struct err *e)
+{
+	char from[64], to[64];
+
+	if (!journal)
+		return disk_make_file(p->place, id, mib, false, ret, e);
+	p->disk_mib = mib;
+	for (struct spare_disk **at = &p->disks; *at; at = &(*at)->next) {
+		struct spare_disk *d = *at;
+		if (d->mib != mib)
+			continue;
+		snprintf(from, sizeof from, "%s.img", d->name);
+		snprintf(to, sizeof to, "%s.img", id);
+		if (renameat(p->place->disks_fd, from, p->place->disks_fd, to) < 0)
+			break;
+		*at = d->next;
+		p->disk_count--;
+		*ret = d->disk;
+		free(d);
+		return 0;
+	}
+	return disk_make_file(p->place, id, mib, true, ret, e);
+}
+
+/* Spares of a size that nobody asks for any more. */
+static bool drop_stale_disk(struct pool *p)
+{
+	bool trash = false;
+
+	for (struct spare_disk **at = &p->disks; *at; at = &(*at)->next) {
+		struct spare_disk *d = *at;
+		if (d->mib == p->disk_mib)
+			continue;
+		*at = d->next;
+		p->disk_count--;
+		disk_close(&d->disk);
+		(void)disk_remove_file(p->place, d->name, &trash);
+		free(d);
+		return true;
+	}
+	return false;
+}
+
+static bool fill_disks(struct pool *p)
+{
+	struct err e;
+
+	if (drop_stale_disk(p))
+		return true;
+	if (p->disk_mib == 0 || p->disk_count >= p->disk_max || p->disks_failing || disk_check(p->place, DISK_FILE, p->disk_mib, &e) < 0)
+		return false;
+	struct spare_disk *d = xcalloc(1, sizeof *d);
+	d->mib = p->disk_mib;
+	snprintf(d->name, sizeof d->name, "spare-%llu", (unsigned long long)p->disk_serial++);
+	if (disk_make_file(p->place, d->name, d->mib, true, &d->disk, &e) < 0) {
+		p->disks_failing = true; /* whoever asks for one is told why */
+		free(d);
+		return false;
+	}
+	d->next = p->disks;
+	p->disks = d;
+	p->disk_count++;
+	return true;
+}
+
+bool pool_fill(struct pool *p)
+{
+	if (p->namespace_count < p->namespace_max) {
+		int fd = netns_new(p->place->own_netns);
+		if (fd >= 0) {
+			p->namespaces[p->namespace_count++] = fd;
+			return true;
+		}
+	}
+	return fill_disks(p);
+}

@@ -1,0 +1,74 @@
+/* What is made in advance or kept for the next sandbox: network namespaces, uid slots with their user namespace and their view of
+ * an image, disks; and the images in use.
+ *
+ * A network namespace is handed out once: what a tenant left in it (TIME_WAIT, port clashes) must not reach the next. A uid
+ * slot is used again once its sandbox is gone, with the namespace that only maps owners; the sandbox's own is always fresh. */
+#ifndef CAISSON_WARDEN_POOL_H
+#define CAISSON_WARDEN_POOL_H
+
+#include "warden/disk.h"
+#include "warden/place.h"
+#include "warden/range.h"
+
+struct image_use { /* an image that some sandbox stands on; the shared lock keeps it from being removed */
+	char digest[80];
+	int folder; /* locked */
+	dev_t dev;  /* of its rootfs */
+	ino_t ino;
+	unsigned users;
+	struct image_use *next;
+};
+
+struct slot {
+	uint32_t number;
+	int userns;              /* maps 0..65535 to the slot's uids */
+	int lower;               /* detached: an image seen through that map, or negative */
+	dev_t lower_dev;         /* which one; the mount pins the inode, so its number means nothing else meanwhile */
+	ino_t lower_ino;
+	struct slot *next;
+};
+
+struct spare_disk {
+	struct disk disk;
+	char name[40];
+	uint64_t mib;
+	struct spare_disk *next;
+};
+
+struct pool {
+	struct place *place;
+	struct ranges ranges;
+	struct image_use *images;
+	struct slot *free_slots; /* last in, first out: warm ones first */
+	unsigned slots_live, slots_free;
+	int *namespaces;
+	unsigned namespace_count, namespace_max;
+	struct spare_disk *disks;
+	unsigned disk_count, disk_max;
+	uint64_t disk_mib, disk_serial; /* size asked for last; 0 = nobody asked */
+	bool disks_failing;
+};
+
+int pool_open(struct pool *p, struct place *place, struct err *e);
+void pool_close(struct pool *p, bool empty);
+
+/* Digest "sha256:<64 hex>". ERR_NOT_FOUND when it is not in the images folder. */
+int pool_image_get(struct pool *p, const char *digest, struct image_use **ret, struct err *e);
+void pool_image_put(struct pool *p, const char *digest);
+
+struct slot *pool_slot_get(struct pool *p, struct err *e);
+/* For adoption: marks it used; NULL when it is not ours. */
+struct slot *pool_slot_adopt(struct pool *p, uint32_t number);
+void pool_slot_put(struct pool *p, struct slot *s);
+int pool_slot_lower(struct pool *p, struct slot *s, struct image_use *image, struct err *e); /* a borrowed descriptor */
+/* While it is in use: its descriptors can go when there are many. */
+void pool_slot_rest(struct pool *p, struct slot *s);
+
+int pool_namespace_get(struct pool *p, struct err *e);
+/* A disk of its own under this id; journal also from the spares. */
+int pool_disk_get(struct pool *p, const char *id, uint64_t mib, bool journal, struct disk *ret, struct err *e);
+
+/* Makes one thing if one is missing. False: nothing left to do. */
+bool pool_fill(struct pool *p);
+
+#endif

@@ -1,0 +1,460 @@
+#include "warden/sandbox.h"
+
+#include "sys/fs.h"
+#include "sys/mnt.h"
+#include "sys/netns.h"
+#include "sys/process.h"
+#include "warden/inside.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define MIB (1024ULL * 1024)
+#define START_WAIT_MS 10000 /* from clone to exec: a loaded machine, not a reason to hang for ever */
+#define SWEEP_GIVE_UP_MS 10000
+#define ARGS_MAX 640        /* user, workdir, hostname, env of 4096 bytes in pairs of at least 3, NULL */
+#define STACK_SIZE 65536
+
+/* One child at a time: the next create starts when this one has exec'd or ended. */
+static char stack[STACK_SIZE] __attribute__((aligned(4096)));
+
+static void socket_name(const struct sandbox *s, char ret_name[static 48])
+{
+	snprintf(ret_name, 48, "%s.sock", s->record.id);
+}
+
+/* The guest's door: bound before the guest exists, so that a connect never comes too early. */
+static int listen_for_guest(struct keeper *k, struct sandbox *s, struct err *e)
+{
+	char name[48];
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	const struct warden_options *o = k->place->options;
+
+	socket_name(s, name);
+	(void)unlinkat(k->place->sockets_fd, name, 0);
+	auto_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	/* By way of the folder's descriptor: the run folder's path may be longer than a socket address. */
+	snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/%s", k->place->sockets_fd, name);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) < 0)
+		return err_sys(e, ERR_UNAVAILABLE, errno, "bind the guest's socket");
+	if (fchmodat(k->place->sockets_fd, name, 0600, 0) < 0 ||
+	    fchownat(k->place->sockets_fd, name, o->daemon_uid, o->daemon_gid, AT_SYMLINK_NOFOLLOW) < 0 || listen(fd, 8) < 0)
+		return err_sys(e, ERR_UNAVAILABLE, errno, "open the guest's socket to the daemon");
+	return take_fd(&fd);
+}
+
+struct arguments {
+	char text[512];
+	char *v[ARGS_MAX];
+	char env[4096 + 5 * ARGS_MAX];
+};
+
+static int fill_arguments(struct arguments *a, const struct warden_request *rq, struct err *e)
+{
+	size_t n = 0, at = 0, env_at = 0;
+	const char *const named[][2] = { { "user", rq->user }, { "workdir", rq->workdir }, { "hostname", rq->hostname } };
+	static char name[] = "caisson-guest";
+
+	a->v[n++] = name;
+	for (size_t i = 0; i < ARRAY_LEN(named); i++) {
+		if (!named[i][1][0])
+			continue;
+		a->v[n++] = a->text + at;
+		at += (size_t)snprintf(a->text + at, sizeof a->text - at, "%s=%s", named[i][0], named[i][1]) + 1;
+	}
+	for (const char *p = rq->env; p < rq->env + rq->env_len; p += strlen(p) + 1) {
+		if (n + 1 >= ARGS_MAX)
+			return err_set(e, ERR_INVALID, E2BIG, "too many environment variables of the image");
+		a->v[n++] = a->env + env_at;
+		env_at += (size_t)snprintf(a->env + env_at, sizeof a->env - env_at, "env.%s", p) + 1;
+	}
+	a->v[n] = NULL;
+	return 0;
+}
+
+static int map_ids(pid_t pid, uint32_t base)
+{
+	char path[40];
+
+	snprintf(path, sizeof path, "/proc/%d/uid_map", (int)pid);
+	int rc = fs_write_at_f(AT_FDCWD, path, "0 %u %u", base, RANGE_SIZE);
+	if (rc == 0) {
+		snprintf(path, sizeof path, "/proc/%d/gid_map", (int)pid);
+		rc = fs_write_at_f(AT_FDCWD, path, "0 %u %u", base, RANGE_SIZE);
+	}
+	return rc;
+}
+
+/* Waits for the exec, which closes the child's end. 0 = the guest runs. */
+static int wait_for_exec(const struct inside *in, int sync, struct err *e)
+{
+	char byte;
+	struct pollfd p = { .fd = sync, .events = POLLIN };
+
+	if (poll(&p, 1, START_WAIT_MS) != 1)
+		return err_set(e, ERR_TIMEOUT, ETIMEDOUT, "the sandbox did not start within %d s", START_WAIT_MS / 1000);
+	if (read(sync, &byte, 1) != 0)
+		return err_sys(e, ERR_UNAVAILABLE, errno, "hear from the new sandbox");
+	if (in->failed)
+		return err_sys(e, ERR_UNAVAILABLE, in->failed_errno, "inside the new sandbox: %s", in->failed);
+	return 0;
+}
+
+/* The clone itself and the handshake; everything it is given exists. On success record.pid and pidfd are set. */
+static int clone_guest(struct keeper *k, struct sandbox *s, struct inside *in, int cgroup_fd, struct err *e)
+{
+	int pair[2], pidfd = -EBADF;
+	const uint64_t flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
+
+	auto_fd int net = pool_namespace_get(k->pool, e);
+	if (net < 0)
+		return net;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_sys(e, ERR_UNAVAILABLE, errno, "make a socket pair");
+	in->sync = pair[1];
+	int rc = netns_enter(net); /* from inside the new user namespace it would be refused */
+	pid_t pid = rc < 0 ? rc : process_clone(flags, cgroup_fd, stack, sizeof stack, inside_main, in, &pidfd);
+	(void)netns_enter(k->place->own_netns);
+	close_fd(pair[1]);
+	if (pid < 0) {
+		close_fd(pair[0]);
+		return err_sys(e, ERR_UNAVAILABLE, -pid, "clone the sandbox's first process");
+	}
+	rc = map_ids(pid, range_uid(s->slot->number));
+	if (rc < 0)
+		(void)err_sys(e, ERR_UNAVAILABLE, -rc, "map the sandbox's user ids");
+	if (rc == 0 && (rc = cgroup_enter(k->groups, s->record.id, pid)) < 0)
+		(void)err_sys(e, ERR_UNAVAILABLE, -rc, "put the sandbox into its cgroups");
+	if (rc == 0 && write(pair[0], "", 1) != 1)
+		rc = err_sys(e, ERR_UNAVAILABLE, errno, "start the sandbox");
+	if (rc == 0)
+		rc = wait_for_exec(in, pair[0], e);
+	if (rc == 0 && (rc = process_start_time(pid, &s->record.start_time)) < 0)
+		(void)err_set(e, ERR_UNAVAILABLE, ESRCH, "the sandbox's guest ended at once");
+	close_fd(pair[0]);
+	if (rc < 0) {
+		int status;
+		(void)process_signal(pidfd, SIGKILL);
+		(void)process_wait(pidfd, &status); /* it shares our memory: it must be gone before we go on */
+		close_fd(pidfd);
+		return rc;
+	}
+	s->record.pid = pid;
+	s->pidfd = pidfd;
+	return 0;
+}
+
+/* From a mounted root to a running guest. */
+static int launch(struct keeper *k, struct sandbox *s, const struct warden_request *rq, int root, struct err *e)
+{
+	static struct arguments args; /* one create at a time; too big for the stack */
+	const struct cgroup_limits limits = { rq->memory_mib * MIB, rq->cpu_millis, rq->pids };
+	struct inside in = {
+		.root = root, .guest = k->place->guest_fd, .cgroup = -EBADF, .null = k->place->null_fd, .last_cap = k->last_cap,
+		.hostname = rq->hostname, .files_max = k->files_max, .argv = args.v,
+	};
+
+	int rc = fill_arguments(&args, rq, e);
+	if (rc < 0)
+		return rc;
+	snprintf(in.shm_size, sizeof in.shm_size, "%lluk", (unsigned long long)(rq->memory_mib * 1024 / 2));
+	auto_fd int listener = listen_for_guest(k, s, e);
+	if (listener < 0)
+		return listener;
+	in.listen = listener;
+	auto_fd int dev = mnt_clone(k->place->dev_fd, "", false);
+	if (dev < 0)
+		return err_sys(e, ERR_UNAVAILABLE, -dev, "clone /dev");
+	in.dev = dev;
+	auto_fd int group = -EBADF;
+	rc = cgroup_make(k->groups, s->record.id, &limits, range_uid(s->slot->number), &group, e);
+	if (rc < 0)
+		return rc;
+	in.cgroup = group;
+	return clone_guest(k, s, &in, group, e);
+}
+
+/* Undoes what a launch that failed left. */
+static void undo_launch(struct keeper *k, struct sandbox *s)
+{
+	char name[48];
+
+	socket_name(s, name);
+	(void)unlinkat(k->place->sockets_fd, name, 0);
+	for (int tries = 0; cgroup_remove(k->groups, s->record.id) < 0 && tries < 50; tries++)
+		usleep(1000);
+	if (s->slot)
+		pool_slot_put(k->pool, take_ptr(&s->slot));
+}
+
+static int check_limits(const struct keeper *k, const struct warden_request *rq, struct err *e)
+{
+	if (rq->memory_mib > k->place->memory_bytes / MIB)
+		return err_set(e, ERR_INVALID, ENOMEM, "a memory limit of %llu MiB is more than this host has (%llu MiB)",
+		               (unsigned long long)rq->memory_mib, (unsigned long long)(k->place->memory_bytes / MIB));
+	if (rq->cpu_millis > k->place->cpus * 1000)
+		return err_set(e, ERR_INVALID, EINVAL, "a limit of %.3g cpus is more than this host has (%llu)", (double)rq->cpu_millis / 1000,
+		               (unsigned long long)k->place->cpus);
+	return 0;
+}
+
+static void note_limits(struct record *r, const struct warden_request *rq)
+{
+	r->memory_mib = rq->memory_mib;
+	r->pids = rq->pids;
+	r->cpu_millis = rq->cpu_millis;
+	r->paused = 0;
+}
+
+/* Overlay, launch, record: the common part of create and start. `disk` is mounted and given back closed. */
+static int bring_up(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct disk *disk, struct image_use *image,
+                    struct err *e)
+{
+	auto_fd int root = -EBADF;
+	int lower = pool_slot_lower(k->pool, s->slot, image, e);
+	int rc = lower < 0 ? lower :
+	                     disk_overlay(k->place, disk, (enum disk_kind)s->record.disk_kind, lower, range_uid(s->slot->number),
+	                                  s->record.ephemeral && s->record.disk_kind == DISK_FILE, &root, e);
+
+	s->record.loop = disk->loop;
+	disk_close(disk); /* the overlay holds it from here on */
+	if (rc == 0)
+		rc = launch(k, s, rq, root, e);
+	if (rc == 0) {
+		s->record.slot = s->slot->number;
+		memcpy(s->record.boot_id, k->place->boot_id, sizeof k->place->boot_id);
+		note_limits(&s->record, rq);
+		s->life = LIFE_RUNNING;
+		rc = record_write(k->place->state_fd, &s->record);
+		if (rc < 0) {
+			(void)err_sys(e, ERR_UNAVAILABLE, -rc, "write the sandbox's record");
+			int status;
+			sandbox_kill(k, s);
+			(void)process_wait(s->pidfd, &status);
+			s->pidfd = close_fd(s->pidfd);
+			s->record.pid = 0;
+			s->life = LIFE_STOPPED;
+		}
+	}
+	if (rc == 0)
+		pool_slot_rest(k->pool, s->slot);
+	else
+		undo_launch(k, s);
+	return rc;
+}
+
+int sandbox_create(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct err *e)
+{
+	const struct disk_seed seed = { rq->id, rq->hostname };
+	struct record *r = &s->record;
+	struct disk disk = DISK_INIT;
+	struct image_use *image;
+	bool trash = false;
+
+	*r = (struct record){ .magic = RECORD_MAGIC, .size = sizeof *r, .ephemeral = rq->ephemeral, .disk_mib = rq->disk_mib };
+	memcpy(r->id, rq->id, sizeof r->id);
+	memcpy(r->image_digest, rq->image_digest, sizeof r->image_digest);
+	r->disk_kind = disk_kind_for(rq->ephemeral, rq->disk_mib, rq->memory_mib);
+	int rc = check_limits(k, rq, e);
+	if (rc == 0)
+		rc = disk_check(k->place, (enum disk_kind)r->disk_kind, rq->disk_mib, e);
+	if (rc == 0)
+		rc = pool_image_get(k->pool, rq->image_digest, &image, e);
+	if (rc < 0)
+		return rc;
+	s->slot = pool_slot_get(k->pool, e);
+	rc = s->slot ? 0 : -EAGAIN;
+	if (rc == 0 && r->disk_kind == DISK_MEMORY) {
+		rc = disk_make_memory(rq->disk_mib, range_uid(s->slot->number), &seed, &disk, e);
+	} else if (rc == 0) {
+		rc = pool_disk_get(k->pool, r->id, rq->disk_mib, !r->ephemeral, &disk, e);
+		if (rc == 0)
+			rc = disk_settle(&disk, s->slot->userns, &seed, e);
+	}
+	if (rc == 0)
+		rc = bring_up(k, s, rq, &disk, image, e);
+	if (rc < 0) {
+		disk_close(&disk);
+		if (s->slot)
+			pool_slot_put(k->pool, take_ptr(&s->slot));
+		(void)disk_remove_file(k->place, r->id, &trash);
+		record_remove(k->place->state_fd, r->id);
+		pool_image_put(k->pool, rq->image_digest);
+	}
+	return rc;
+}
+
+int sandbox_start(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct err *e)
+{
+	struct disk disk = DISK_INIT;
+	struct image_use *image;
+
+	bool known = s->record.image_digest[0];
+
+	if (s->record.disk_kind != DISK_FILE || s->record.ephemeral)
+		return err_set(e, ERR_GONE, ENOENT, "the sandbox is ephemeral and its disk went with its end");
+	/* After a reboot only the file is known; the request says what it stands on. */
+	if (known && !streq(s->record.image_digest, rq->image_digest))
+		return err_set(e, ERR_CONFLICT, EINVAL, "the sandbox's disk belongs to the image %s", s->record.image_digest);
+	int rc = check_limits(k, rq, e);
+	if (rc == 0)
+		rc = pool_image_get(k->pool, rq->image_digest, &image, e);
+	if (rc < 0)
+		return rc;
+	s->slot = pool_slot_get(k->pool, e);
+	memcpy(s->record.image_digest, rq->image_digest, sizeof s->record.image_digest);
+	rc = s->slot ? disk_open_file(k->place, s->record.id, s->record.loop, s->slot->userns, &disk, e) : -EAGAIN;
+	if (rc == 0)
+		rc = bring_up(k, s, rq, &disk, image, e);
+	if (rc < 0) {
+		disk_close(&disk);
+		if (s->slot)
+			pool_slot_put(k->pool, take_ptr(&s->slot));
+	}
+	if (known || rc < 0)
+		pool_image_put(k->pool, rq->image_digest); /* a sandbox whose image is known has its own hold on it */
+	if (!known && rc < 0)
+		s->record.image_digest[0] = '\0';
+	return rc;
+}
+
+void sandbox_kill(struct keeper *k, struct sandbox *s)
+{
+	if (s->life != LIFE_RUNNING)
+		return;
+	cgroup_kill(k->groups, s->record.id);
+	(void)process_signal(s->pidfd, SIGKILL);
+	s->life = LIFE_ENDING;
+}
+
+void sandbox_ended(struct keeper *k, struct sandbox *s)
+{
+	struct cgroup_usage u = { 0 };
+
+	process_reap(s->pidfd);
+	s->pidfd = close_fd(s->pidfd);
+	cgroup_usage(k->groups, s->record.id, &u); /* the counters go with the groups */
+	s->oom = u.oom_kills > 0;
+	s->sweep_since_ms = now_ms();
+	s->life = LIFE_SWEEPING;
+}
+
+int sandbox_sweep(struct keeper *k, struct sandbox *s)
+{
+	char name[48];
+	bool patient = now_ms() - s->sweep_since_ms < SWEEP_GIVE_UP_MS;
+
+	socket_name(s, name);
+	(void)unlinkat(k->place->sockets_fd, name, 0);
+	if (cgroup_remove(k->groups, s->record.id) < 0 && patient)
+		return -EBUSY;
+	if (s->record.disk_kind == DISK_FILE && patient && disk_is_bound(k->place, s->record.id, s->record.loop))
+		return -EBUSY;
+	if (!patient)
+		log_warn("sandbox=%s msg=\"the kernel does not let go of its groups or disk\"", s->record.id);
+	if (s->slot)
+		pool_slot_put(k->pool, take_ptr(&s->slot));
+	s->record.pid = 0;
+	s->life = LIFE_STOPPED;
+	if (s->record.ephemeral) {
+		bool trash = false; /* a big one waits in the trash for the next time the janitor is called */
+		(void)disk_remove_file(k->place, s->record.id, &trash);
+	}
+	if (!s->destroying && record_write(k->place->state_fd, &s->record) < 0)
+		log_warn("sandbox=%s msg=\"record not written\"", s->record.id);
+	return 0;
+}
+
+int sandbox_remove(struct keeper *k, struct sandbox *s, bool *ret_trash)
+{
+	int rc = disk_remove_file(k->place, s->record.id, ret_trash);
+	record_remove(k->place->state_fd, s->record.id);
+	if (s->record.image_digest[0])
+		pool_image_put(k->pool, s->record.image_digest);
+	return rc;
+}
+
+int sandbox_freeze(struct keeper *k, struct sandbox *s, bool frozen)
+{
+	int rc = cgroup_freeze(k->groups, s->record.id, frozen);
+	if (rc == 0) {
+		s->record.paused = frozen;
+		rc = record_write(k->place->state_fd, &s->record);
+	}
+	return rc;
+}
+
+void sandbox_usage(struct keeper *k, struct sandbox *s, struct warden_answer *a)
+{
+	struct cgroup_usage u = { 0 };
+	struct statfs st;
+	char path[40];
+
+	cgroup_usage(k->groups, s->record.id, &u);
+	a->started = s->life == LIFE_RUNNING;
+	a->memory_bytes = u.memory_bytes;
+	a->memory_limit = s->record.memory_mib * MIB;
+	a->cpu_usec = u.cpu_usec;
+	a->cpu_millis = s->record.cpu_millis;
+	a->pids = u.pids;
+	a->pids_limit = s->record.pids;
+	a->oom_kills = u.oom_kills;
+	a->disk_limit = s->record.disk_mib * MIB;
+	/* The root of PID 1 is the overlay, which answers for the disk below. Asked of a link of /proc: no path of the sandbox's. */
+	snprintf(path, sizeof path, "/proc/%d/root", (int)s->record.pid);
+	if (s->record.pid > 0 && statfs(path, &st) == 0) {
+		a->disk_bytes = (uint64_t)(st.f_blocks - st.f_bfree) * (uint64_t)st.f_bsize;
+		a->disk_limit = (uint64_t)st.f_blocks * (uint64_t)st.f_bsize;
+		a->inodes = (uint64_t)(st.f_files - st.f_ffree);
+		a->inodes_limit = (uint64_t)st.f_files;
+	}
+}
+
+static int find_process(const struct keeper *k, const struct record *r)
+{
+	uint64_t start;
+
+	if (r->pid <= 0 || !streq(r->boot_id, k->place->boot_id))
+		return -ESRCH;
+	auto_fd int fd = process_pidfd(r->pid);
+	if (fd < 0)
+		return fd;
+	/* The pidfd is held: whatever has the number now keeps it, so the start time is of the same process. */
+	if (process_start_time(r->pid, &start) < 0 || start != r->start_time)
+		return -ESRCH;
+	return take_fd(&fd);
+}
+
+void sandbox_adopt(struct keeper *k, struct sandbox *s, const struct record *r)
+{
+	struct image_use *image;
+	struct err e;
+
+	s->record = *r;
+	s->pidfd = find_process(k, r);
+	if (r->image_digest[0] && pool_image_get(k->pool, r->image_digest, &image, &e) < 0) {
+		log_warn("sandbox=%s msg=\"%s\"", r->id, e.message);
+		s->record.image_digest[0] = '\0'; /* so that it is not put back later */
+	}
+	if (r->pid > 0 && streq(r->boot_id, k->place->boot_id))
+		s->slot = pool_slot_adopt(k->pool, r->slot);
+	if (s->pidfd >= 0) {
+		s->life = LIFE_RUNNING;
+		return;
+	}
+	struct cgroup_usage u = { 0 };
+	cgroup_usage(k->groups, r->id, &u);
+	s->oom = u.oom_kills > 0;
+	s->life = LIFE_SWEEPING;
+	s->sweep_since_ms = now_ms();
+	cgroup_kill(k->groups, r->id); /* a killed PID 1 takes everybody along; this is for a half-made one */
+}

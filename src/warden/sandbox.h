@@ -1,0 +1,63 @@
+/* One sandbox as the warden sees it, and its life.
+ *
+ *   STOPPED   no process; the disk may be there        may: start, stop (nothing to do), destroy
+ *   RUNNING   PID 1 lives (perhaps frozen)             may: stop, destroy, pause, resume, usage
+ *   ENDING    told to die, its pidfd is awaited        may: stop, destroy (joined)
+ *   SWEEPING  PID 1 is gone, groups or disk are still being let go of by the kernel; tried again on every tick
+ *
+ * RUNNING -> ENDING -> SWEEPING -> STOPPED, or gone if destroy was asked for. From RUNNING an end by itself goes to SWEEPING. */
+#ifndef CAISSON_WARDEN_SANDBOX_H
+#define CAISSON_WARDEN_SANDBOX_H
+
+#include "sys/cgroup.h"
+#include "warden/pool.h"
+#include "warden/record.h"
+#include "wire/warden.h"
+
+enum life { LIFE_STOPPED, LIFE_RUNNING, LIFE_ENDING, LIFE_SWEEPING };
+
+struct waiter { /* a request that is answered later */
+	uint64_t serial;
+	enum warden_op op;
+	uint64_t deadline_ms;
+	struct waiter *next;
+};
+
+struct sandbox {
+	struct record record;
+	enum life life;
+	int pidfd;
+	struct slot *slot;
+	bool destroying, oom, untold; /* untold: ended by itself, the daemon has not heard yet */
+	uint64_t sweep_since_ms;
+	struct waiter *waiters;
+	struct sandbox *next_in_bucket, *next_busy, *prev_busy;
+	bool busy; /* in the list of those that a tick looks at */
+};
+
+struct keeper { /* what a sandbox is made with */
+	struct place *place;
+	struct pool *pool;
+	struct cgroup_host *groups;
+	int last_cap;
+	uint64_t files_max;
+};
+
+/* Makes the disk and starts it. The sandbox is stopped and new. */
+int sandbox_create(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct err *e);
+/* Starts it on the disk it has. */
+int sandbox_start(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct err *e);
+/* RUNNING -> ENDING. */
+void sandbox_kill(struct keeper *k, struct sandbox *s);
+/* PID 1 has ended -> SWEEPING. */
+void sandbox_ended(struct keeper *k, struct sandbox *s);
+/* One try to let go of everything that a running one had. 0: done, now STOPPED; -EBUSY: again later. */
+int sandbox_sweep(struct keeper *k, struct sandbox *s);
+/* Of a STOPPED one: disk and record. Sets *ret_trash when the janitor has something to do. */
+int sandbox_remove(struct keeper *k, struct sandbox *s, bool *ret_trash);
+int sandbox_freeze(struct keeper *k, struct sandbox *s, bool frozen);
+void sandbox_usage(struct keeper *k, struct sandbox *s, struct warden_answer *a);
+/* A record left by an earlier warden: RUNNING if that very process lives, else SWEEPING. */
+void sandbox_adopt(struct keeper *k, struct sandbox *s, const struct record *r);
+
+#endif

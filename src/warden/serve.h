@@ -1,0 +1,38 @@
+/* The warden at work: its sandboxes, its loop, its answers. Private to warden.c and request.c. */
+#ifndef CAISSON_WARDEN_SERVE_H
+#define CAISSON_WARDEN_SERVE_H
+
+#include "warden/sandbox.h"
+
+#define BUCKETS 4096u
+
+struct warden {
+	int daemon;  /* its socket */
+	int epoll;
+	int janitor; /* a byte written: there is trash */
+	struct place place;
+	struct pool pool;
+	struct cgroup_host groups;
+	struct keeper keeper;
+	struct sandbox *buckets[BUCKETS];
+	struct sandbox *busy; /* to be looked at on every tick */
+	size_t count;
+};
+
+struct sandbox *warden_find(struct warden *w, const char *id);
+struct sandbox *warden_add(struct warden *w, const char *id); /* stopped, empty record */
+void warden_forget(struct warden *w, struct sandbox *s);
+int warden_watch(struct warden *w, struct sandbox *s); /* its pidfd */
+void warden_set_busy(struct warden *w, struct sandbox *s, bool busy);
+void warden_wait(struct sandbox *s, const struct warden_request *rq, uint64_t within_ms);
+void warden_call_janitor(struct warden *w);
+/* The process is gone: sweeps, and answers whoever waits if that is all. */
+void warden_sweep(struct warden *w, struct sandbox *s);
+
+void warden_send(struct warden *w, const struct warden_answer *a);
+void warden_answer(struct warden *w, uint64_t serial, const char *id, const struct err *e); /* e NULL = done */
+
+/* One message from the daemon: validated, judged by the table, carried out. */
+void request_handle(struct warden *w, const struct warden_request *rq, size_t size);
+
+#endif

@@ -1,0 +1,443 @@
+#include "warden/warden.h"
+
+#include "sys/fs.h"
+#include "sys/mnt.h"
+#include "sys/process.h"
+#include "warden/serve.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define TICK_MS 1
+#define EVENTS 64
+#define FILES_MAX 65536 /* descriptors of one process in a sandbox */
+
+static struct sandbox **bucket(struct warden *w, const char *id)
+{
+	uint32_t h = 2166136261u;
+
+	for (const char *p = id; *p; p++)
+		h = (h ^ (unsigned char)*p) * 16777619u;
+	return &w->buckets[h % BUCKETS];
+}
+
+struct sandbox *warden_find(struct warden *w, const char *id)
+{
+	struct sandbox *s = *bucket(w, id);
+
+	while (s && !streq(s->record.id, id))
+		s = s->next_in_bucket;
+	return s;
+}
+
+struct sandbox *warden_add(struct warden *w, const char *id)
+{
+	struct sandbox **head = bucket(w, id);
+	struct sandbox *s = xcalloc(1, sizeof *s);
+
+	snprintf(s->record.id, sizeof s->record.id, "%s", id);
+	s->record.magic = RECORD_MAGIC;
+	s->record.size = sizeof s->record;
+	s->pidfd = -EBADF;
+	s->next_in_bucket = *head;
+	*head = s;
+	w->count++;
+	return s;
+}
+
+void warden_set_busy(struct warden *w, struct sandbox *s, bool busy)
+{
+	if (s->busy == busy)
+		return;
+	s->busy = busy;
+	if (busy) {
+		s->next_busy = w->busy;
+		s->prev_busy = NULL;
+		if (w->busy)
+			w->busy->prev_busy = s;
+		w->busy = s;
+		return;
+	}
+	if (s->prev_busy)
+		s->prev_busy->next_busy = s->next_busy;
+	else
+		w->busy = s->next_busy;
+	if (s->next_busy)
+		s->next_busy->prev_busy = s->prev_busy;
+}
+
+void warden_forget(struct warden *w, struct sandbox *s)
+{
+	struct sandbox **at = bucket(w, s->record.id);
+
+	warden_set_busy(w, s, false);
+	while (*at != s)
+		at = &(*at)->next_in_bucket;
+	*at = s->next_in_bucket;
+	w->count--;
+	while (s->waiters) {
+		struct waiter *one = s->waiters;
+		s->waiters = one->next;
+		free(one);
+	}
+	close_fd(s->pidfd);
+	free(s);
+}
+
+int warden_watch(struct warden *w, struct sandbox *s)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = s };
+	return epoll_ctl(w->epoll, EPOLL_CTL_ADD, s->pidfd, &ev) < 0 ? -errno : 0;
+}
+
+void warden_wait(struct sandbox *s, const struct warden_request *rq, uint64_t within_ms)
+{
+	struct waiter *one = xcalloc(1, sizeof *one);
+
+	*one = (struct waiter){ rq->serial, (enum warden_op)rq->op, within_ms ? now_ms() + within_ms : UINT64_MAX, s->waiters };
+	s->waiters = one;
+}
+
+void warden_call_janitor(struct warden *w)
+{
+	(void)!write(w->janitor, "", 1); /* full means that it has been called already */
+}
+
+void warden_send(struct warden *w, const struct warden_answer *a)
+{
+	/* Blocks while the daemon does not read: it waits for its own answers then. */
+	while (send(w->daemon, a, sizeof *a, MSG_NOSIGNAL) < 0 && errno == EINTR)
+		;
+}
+
+static void fill_error(struct warden_answer *a, const struct err *e)
+{
+	a->kind = e->kind;
+	a->errnum = e->errnum;
+	snprintf(a->message, sizeof a->message, "%.*s", (int)sizeof a->message - 1, e->message);
+}
+
+void warden_answer(struct warden *w, uint64_t serial, const char *id, const struct err *e)
+{
+	struct warden_answer a = { .magic = WARDEN_MAGIC, .op = WARDEN_ANSWER, .serial = serial };
+
+	snprintf(a.id, sizeof a.id, "%s", id);
+	if (e)
+		fill_error(&a, e);
+	warden_send(w, &a);
+}
+
+static void answer_waiters(struct warden *w, struct sandbox *s, const struct err *e)
+{
+	while (s->waiters) {
+		struct waiter *one = s->waiters;
+		struct err ended;
+		s->waiters = one->next;
+		/* A pause that the sandbox's end overtook has not come true. */
+		(void)err_set(&ended, ERR_GONE, ESRCH, "the sandbox has ended");
+		warden_answer(w, one->serial, s->record.id, one->op == WARDEN_PAUSE ? &ended : e);
+		free(one);
+	}
+}
+
+void warden_sweep(struct warden *w, struct sandbox *s)
+{
+	if (sandbox_sweep(&w->keeper, s) < 0) {
+		warden_set_busy(w, s, true);
+		return;
+	}
+	warden_set_busy(w, s, false);
+	if (!s->destroying) {
+		answer_waiters(w, s, NULL);
+		if (s->untold) {
+			struct warden_answer a = { .magic = WARDEN_MAGIC, .op = WARDEN_EXIT, .oom = s->oom };
+			memcpy(a.id, s->record.id, sizeof a.id);
+			snprintf(a.message, sizeof a.message, "%s",
+			         s->oom ? "the sandbox ran out of memory" : "the sandbox's first process ended by itself");
+			warden_send(w, &a);
+			s->untold = false;
+		}
+		return;
+	}
+	struct err e;
+	bool trash = false;
+	int rc = sandbox_remove(&w->keeper, s, &trash);
+	if (trash)
+		warden_call_janitor(w);
+	if (rc < 0)
+		(void)err_sys(&e, ERR_UNAVAILABLE, -rc, "remove the disk");
+	answer_waiters(w, s, rc < 0 ? &e : NULL);
+	warden_forget(w, s);
+}
+
+static void on_end(struct warden *w, struct sandbox *s)
+{
+	s->untold = s->life == LIFE_RUNNING; /* nobody asked for it */
+	if (s->untold)
+		cgroup_kill(&w->groups, s->record.id); /* strays that entered the group but not the pid namespace: none are known */
+	sandbox_ended(&w->keeper, s);
+	warden_sweep(w, s);
+}
+
+/* A pause is done when everything is frozen; it can be late, never half. */
+static void look_after_pause(struct warden *w, struct sandbox *s)
+{
+	bool frozen = cgroup_is_frozen(&w->groups, s->record.id), waiting = false;
+	struct waiter **at = &s->waiters;
+
+	while (*at) {
+		struct waiter *one = *at;
+		struct err e;
+		bool late = now_ms() > one->deadline_ms;
+		if (one->op != WARDEN_PAUSE || (!frozen && !late)) {
+			waiting |= one->op == WARDEN_PAUSE;
+			at = &one->next;
+			continue;
+		}
+		*at = one->next;
+		if (!frozen) {
+			(void)sandbox_freeze(&w->keeper, s, false);
+			(void)err_set(&e, ERR_TIMEOUT, ETIMEDOUT, "the sandbox could not be frozen in time; it goes on");
+		}
+		warden_answer(w, one->serial, s->record.id, frozen ? NULL : &e);
+		free(one);
+	}
+	if (!waiting)
+		warden_set_busy(w, s, false);
+}
+
+static void tick(struct warden *w)
+{
+	struct sandbox *next;
+
+	for (struct sandbox *s = w->busy; s; s = next) {
+		next = s->next_busy;
+		if (s->life == LIFE_SWEEPING)
+			warden_sweep(w, s);
+		else
+			look_after_pause(w, s);
+	}
+}
+
+/* --- start --- */
+
+/* Does this kernel take detached mounts as the layers of an overlay? Tried, not guessed from a version. */
+static bool probe_layers(void)
+{
+	auto_fd int base = mnt_new("tmpfs", NULL, 0, NULL);
+
+	if (base < 0 || mkdirat(base, "l", 0755) < 0 || mkdirat(base, "u", 0755) < 0 || mkdirat(base, "w", 0755) < 0)
+		return false;
+	auto_fd int l = fs_open_dir_at(base, "l");
+	auto_fd int u = fs_open_dir_at(base, "u");
+	auto_fd int work = fs_open_dir_at(base, "w");
+	auto_fd int root = mnt_overlay(l, u, work, false, NULL);
+	return root >= 0;
+}
+
+static int make_scratch(struct place *p, struct err *e)
+{
+	static const char *const names[] = { "scratch", "scratch/l", "scratch/u" };
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (mkdirat(p->run_fd, names[i], 0700) < 0 && errno != EEXIST)
+			return err_sys(e, ERR_UNAVAILABLE, errno, "make the scratch folders");
+	return 0;
+}
+
+/* A child that deletes, so that the loop never waits for a big file. Ends when the warden does. */
+static int start_janitor(struct warden *w, struct err *e)
+{
+	int pair[2];
+
+	if (pipe2(pair, O_CLOEXEC) < 0)
+		return err_sys(e, ERR_UNAVAILABLE, errno, "make a pipe");
+	pid_t pid = fork();
+	if (pid < 0)
+		return err_sys(e, ERR_UNAVAILABLE, errno, "fork the janitor");
+	if (pid == 0) {
+		char bytes[64];
+		if (dup2(pair[0], 3) < 0 || dup2(w->place.disks_fd, 4) < 0)
+			_exit(1);
+		/* Above all the warden's lock and the daemon's socket. */
+		if (syscall(SYS_close_range, 5, ~0u, 0) < 0)
+			_exit(1);
+		disk_empty_trash(4, true);
+		while (read(3, bytes, sizeof bytes) > 0)
+			disk_empty_trash(4, false);
+		disk_empty_trash(4, false);
+		_exit(0);
+	}
+	close_fd(pair[0]);
+	(void)fcntl(pair[1], F_SETFL, O_NONBLOCK);
+	w->janitor = pair[1];
+	return 0;
+}
+
+static void adopt_record(void *ctx, const struct record *r)
+{
+	struct warden *w = ctx;
+	struct sandbox *s = warden_add(w, r->id);
+
+	sandbox_adopt(&w->keeper, s, r);
+	if (s->life == LIFE_RUNNING && warden_watch(w, s) < 0)
+		log_error("sandbox=%s msg=\"cannot be watched\"", r->id);
+	if (s->life == LIFE_SWEEPING)
+		warden_set_busy(w, s, true);
+}
+
+/* Disks whose records went with a reboot: stopped sandboxes. */
+static void adopt_disks(struct warden *w)
+{
+	int fd = openat(w->place.disks_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!dir) {
+		close_fd(fd);
+		return;
+	}
+	for (struct dirent *d; (d = readdir(dir));) {
+		char id[40] = { 0 };
+		struct stat st;
+		if (strlen(d->d_name) != 40 || !streq(d->d_name + 36, ".img"))
+			continue;
+		memcpy(id, d->d_name, 36);
+		if (!record_id_valid(id) || warden_find(w, id) || fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		struct sandbox *s = warden_add(w, id);
+		s->record.disk_kind = DISK_FILE;
+		s->record.disk_mib = (uint64_t)st.st_size >> 20;
+		(void)record_write(w->place.state_fd, &s->record);
+	}
+	(void)closedir(dir);
+}
+
+static int start(struct warden *w, const struct warden_options *o, struct err *e)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+	char text[16] = "";
+	struct rlimit files;
+	int rc;
+
+	rc = place_open(&w->place, o, e);
+	if (rc < 0)
+		return rc;
+	w->place.layers_by_fd = !o->old_kernel && probe_layers();
+	if (!w->place.layers_by_fd && (rc = make_scratch(&w->place, e)) < 0)
+		return rc;
+	if ((rc = cgroup_detect(&w->groups, e)) < 0 || (rc = cgroup_open(&w->groups, w->place.name, e)) < 0)
+		return rc;
+	if ((rc = start_janitor(w, e)) < 0)
+		return rc;
+	if ((rc = pool_open(&w->pool, &w->place, e)) < 0)
+		return rc;
+	w->keeper = (struct keeper){ .place = &w->place, .pool = &w->pool, .groups = &w->groups, .files_max = FILES_MAX };
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0)
+		w->keeper.files_max = MIN(w->keeper.files_max, (uint64_t)files.rlim_max);
+	w->keeper.last_cap = fs_read_at(AT_FDCWD, "/proc/sys/kernel/cap_last_cap", text, sizeof text) > 0 ? atoi(text) : 40;
+	w->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (w->epoll < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->daemon, &ev) < 0)
+		return err_sys(e, ERR_UNAVAILABLE, errno, "make the event loop");
+	rc = record_each(w->place.state_fd, adopt_record, w);
+	if (rc < 0)
+		return err_sys(e, ERR_UNAVAILABLE, -rc, "read the records of the sandboxes");
+	adopt_disks(w);
+	return 0;
+}
+
+/* One message, or the end: false when the daemon is gone. */
+static bool from_daemon(struct warden *w)
+{
+	struct warden_request rq;
+	ssize_t n = recv(w->daemon, &rq, sizeof rq, MSG_DONTWAIT | MSG_TRUNC);
+
+	if (n > 0)
+		request_handle(w, &rq, (size_t)n);
+	return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+static void serve(struct warden *w)
+{
+	struct epoll_event events[EVENTS];
+	bool full = false;
+
+	for (;;) {
+		int n = epoll_wait(w->epoll, events, EVENTS, w->busy || !full ? TICK_MS : -1);
+		if (n < 0 && errno != EINTR)
+			return;
+		/* Ends before requests: a sandbox that a request is about may just have ended. */
+		bool request = false;
+		for (int i = 0; i < n; i++) {
+			if (events[i].data.ptr)
+				on_end(w, events[i].data.ptr);
+			else
+				request = true;
+		}
+		if (request && !from_daemon(w))
+			return;
+		tick(w);
+		if (n == 0)
+			full = !pool_fill(&w->pool);
+		else
+			full = false;
+	}
+}
+
+static void finish(struct warden *w)
+{
+	bool empty = w->count == 0;
+
+	/* The sandboxes stay; what we hold of them are copies. */
+	for (size_t b = 0; b < BUCKETS; b++)
+		while (w->buckets[b]) {
+			if (w->buckets[b]->slot)
+				pool_slot_put(&w->pool, take_ptr(&w->buckets[b]->slot));
+			warden_forget(w, w->buckets[b]);
+		}
+	if (w->pool.place)
+		pool_close(&w->pool, empty);
+	cgroup_close(&w->groups);
+	if (empty && w->groups.name[0])
+		cgroup_remove_parents(&w->groups);
+	if (w->place.run_fd >= 0 && !w->place.layers_by_fd && empty)
+		(void)fs_remove_tree_at(w->place.run_fd, "scratch");
+	place_close(&w->place, empty);
+	close_fd(w->epoll);
+	close_fd(w->janitor);
+}
+
+int warden_main(int fd, const struct warden_options *options)
+{
+	struct warden *w = xcalloc(1, sizeof *w);
+	struct err e = { 0 };
+
+	log_set_name("warden");
+	log_set_level(options->log_level);
+	*w = (struct warden){ .daemon = fd, .epoll = -EBADF, .janitor = -EBADF };
+	w->place.run_fd = -EBADF;
+	for (size_t t = 0; t < CGROUP_TREE_COUNT; t++)
+		w->groups.parent[t] = -EBADF;
+	int rc = start(w, options, &e);
+	if (rc == 0) {
+		log_info("msg=ready cgroups=\"%s\" sandboxes=%zu layers_by_fd=%d", cgroup_kind_name(w->groups.kind), w->count,
+		         w->place.layers_by_fd);
+		serve(w);
+	} else {
+		log_error("msg=\"cannot start: %s\"", e.message);
+		err_prefix(&e, "the process boundary cannot work on this host");
+		warden_answer(w, 0, "", &e);
+	}
+	finish(w);
+	free(w);
+	return rc == 0 ? 0 : 1;
+}
