@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LINE_MAX_BYTES 4096
+#define LINE_MAX_BYTES 4096 /* longer lines come in pieces */
 
 static void put_env(const char *const *env)
 {
@@ -170,14 +170,22 @@ int child_lines(int fd, int (*each)(void *ctx, const char *line), void *ctx)
 struct follow {
 	void (*line)(void *ctx, const char *text);
 	void *ctx;
-	char last[200];
+	char first_error[200], last[200];
 };
+
+/* How the tools that we run begin the line that tells the cause; what follows it is often only their leaving. */
+static bool tells_cause(const char *line)
+{
+	return strncmp(line, "E: ", 3) == 0 || strncmp(line, "npm error ", 10) == 0 || strncmp(line, "npm ERR! ", 9) == 0;
+}
 
 static int follow_line(void *ctx, const char *line)
 {
 	struct follow *f = ctx;
 	if (line[strspn(line, " \t")])
 		snprintf(f->last, sizeof f->last, "%s", line);
+	if (!f->first_error[0] && tells_cause(line))
+		snprintf(f->first_error, sizeof f->first_error, "%s", line);
 	if (f->line)
 		f->line(f->ctx, line);
 	return 0;
@@ -203,7 +211,8 @@ int child_run(const struct child_spec *spec, void (*line)(void *ctx, const char 
 	int status = child_wait(pid);
 	if (status == 0)
 		return 0;
-	return err_set(e, ERR_UNAVAILABLE, EIO, "%s (%s ended with %d): %s", what, s.argv[0], status, f.last[0] ? f.last : "it said nothing");
+	const char *said = f.first_error[0] ? f.first_error : f.last[0] ? f.last : "it said nothing";
+	return err_set(e, ERR_UNAVAILABLE, EIO, "%s (%s ended with %d): %s", what, s.argv[0], status, said);
 }
 
 static int collect_line(void *ctx, const char *line)

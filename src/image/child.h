@@ -39,8 +39,8 @@ int child_lines(int fd, int (*each)(void *ctx, const char *line), void *ctx);
 
 int child_pipe(int ret_fds[2], struct err *e);
 
-/* Runs one to its end. Its lines go to `line` as progress (NULL: nowhere); when it fails, the error ends with the last one
- * that is not empty. `what` begins the message: "npm could not fetch the node tools". */
+/* Runs one to its end. Its lines go to `line` as progress (NULL: nowhere); when it fails, the error ends with the first one
+ * that tells a cause, else the last. `what` begins the message: "npm could not fetch the node tools". */
 int child_run(const struct child_spec *s, void (*line)(void *ctx, const char *text), void *ctx, const char *what, struct err *e);
 
 /* The same, and its standard output (at most max bytes) as text. Heap-owned. */
