@@ -120,10 +120,10 @@ static int run_mkfs(const char *path, bool journal, uint64_t mib, struct err *e)
 	char inodes[24], path_env[] = "PATH=/usr/sbin:/sbin:/usr/bin:/bin", config[] = "MKE2FS_CONFIG=/dev/null";
 	char *env[] = { path_env, config, NULL };
 	/* Everything is said here, so that the host's mke2fs.conf does not matter. */
-	const char *argv[] = { "mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", "-I", "256", "-N", inodes, "-J", "size=4", "-O",
+	const char *argv[] = { "mke2fs", "-q", "-F", "-b", "4096", "-m", "0", "-I", "256", "-N", inodes, "-J", "size=4", "-O",
 		               "none,filetype,extent,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum,64bit,has_journal", "-E",
 		               "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0", path, NULL };
-	const char *plain[] = { "mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", "-I", "256", "-N", inodes, "-O",
+	const char *plain[] = { "mke2fs", "-q", "-F", "-b", "4096", "-m", "0", "-I", "256", "-N", inodes, "-O",
 		                "none,filetype,extent,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum,64bit", "-E",
 		                "lazy_itable_init=1,nodiscard,root_owner=0:0", path, NULL };
 	union {
@@ -134,16 +134,16 @@ static int run_mkfs(const char *path, bool journal, uint64_t mib, struct err *e)
 	int status;
 
 	snprintf(inodes, sizeof inodes, "%llu", (unsigned long long)(mib * MIB / INODE_PER_BYTES + 1024));
-	int rc = posix_spawn(&pid, "/usr/sbin/mkfs.ext4", NULL, NULL, args.out, env);
+	int rc = posix_spawn(&pid, "/usr/sbin/mke2fs", NULL, NULL, args.out, env);
 	if (rc == ENOENT)
-		rc = posix_spawn(&pid, "/sbin/mkfs.ext4", NULL, NULL, args.out, env);
+		rc = posix_spawn(&pid, "/sbin/mke2fs", NULL, NULL, args.out, env);
 	if (rc != 0)
-		return err_sys(e, ERR_UNAVAILABLE, rc, "mkfs.ext4 cannot be run (install e2fsprogs)");
+		return err_sys(e, ERR_UNAVAILABLE, rc, "mke2fs cannot be run (install e2fsprogs)");
 	while (waitpid(pid, &status, 0) < 0)
 		if (errno != EINTR)
-			return err_sys(e, ERR_INTERNAL, errno, "wait for mkfs.ext4");
+			return err_sys(e, ERR_INTERNAL, errno, "wait for mke2fs");
 	if (status != 0)
-		return err_set(e, ERR_UNAVAILABLE, EIO, "mkfs.ext4 failed for a disk of %llu MiB", (unsigned long long)mib);
+		return err_set(e, ERR_UNAVAILABLE, EIO, "mke2fs failed for a disk of %llu MiB", (unsigned long long)mib);
 	return 0;
 }
 
@@ -161,7 +161,7 @@ static int open_template(const struct place *p, uint64_t mib, bool journal, stru
 	auto_fd int made = openat(p->disks_fd, beside, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (made < 0 || ftruncate(made, (off_t)(mib * MIB)) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "make the template of a disk of %llu MiB", (unsigned long long)mib);
-	snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), made); /* by name: mkfs.ext4 wants to open it itself */
+	snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), made); /* by name: mke2fs wants to open it itself */
 	int rc = run_mkfs(path, journal, mib, e);
 	if (rc == 0 && renameat(p->disks_fd, beside, p->disks_fd, name) < 0)
 		rc = err_sys(e, ERR_UNAVAILABLE, errno, "keep the template of a disk");
@@ -347,7 +347,7 @@ void disk_close(struct disk *d)
 	d->mount = close_fd(d->mount);
 }
 
-void disk_empty_trash(int disks_fd, bool spares)
+static void remove_named(int disks_fd, const char *const prefixes[], size_t n)
 {
 	int fd = openat(disks_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -357,7 +357,20 @@ void disk_empty_trash(int disks_fd, bool spares)
 		return;
 	}
 	for (struct dirent *d; (d = readdir(dir));)
-		if (strncmp(d->d_name, "trash-", 6) == 0 || (spares && strncmp(d->d_name, "spare-", 6) == 0))
-			(void)unlinkat(disks_fd, d->d_name, 0);
+		for (size_t i = 0; i < n; i++)
+			if (strncmp(d->d_name, prefixes[i], strlen(prefixes[i])) == 0)
+				(void)unlinkat(disks_fd, d->d_name, 0);
 	(void)closedir(dir);
+}
+
+void disk_empty_trash(int disks_fd, bool spares)
+{
+	static const char *const prefixes[] = { "trash-", "spare-" };
+	remove_named(disks_fd, prefixes, spares ? 2 : 1);
+}
+
+void disk_remove_templates(int disks_fd)
+{
+	static const char *const prefixes[] = { "template-" };
+	remove_named(disks_fd, prefixes, 1);
 }

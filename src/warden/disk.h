@@ -42,5 +42,7 @@ void disk_close(struct disk *d);
 
 /* Removes trash-* and what a crash left of half-made files and spares. */
 void disk_empty_trash(int disks_fd, bool spares);
+/* The data folder will not be used again. */
+void disk_remove_templates(int disks_fd);
 
 #endif

@@ -25,8 +25,14 @@ typedef int (*handler)(struct warden *w, struct sandbox *s, const struct warden_
 
 static int do_probe(struct warden *w, struct sandbox *s, const struct warden_request *rq, struct err *e)
 {
-	(void)w, (void)s, (void)rq, (void)e;
-	return 0; /* that it answers is the news: a host that cannot do it ends the warden at its start */
+	/* That it answers is the news: a host that cannot do it ends the warden at its start. And where the guests' sockets are. */
+	struct warden_answer a = { .magic = WARDEN_MAGIC, .op = WARDEN_ANSWER, .serial = rq->serial };
+
+	(void)s;
+	if ((size_t)snprintf(a.message, sizeof a.message, "%s", w->place.run) >= sizeof a.message)
+		return err_set(e, ERR_UNAVAILABLE, ENAMETOOLONG, "the path of the run folder is too long");
+	warden_send(w, &a);
+	return 1;
 }
 
 static int do_list(struct warden *w, struct sandbox *s, const struct warden_request *rq, struct err *e)
@@ -74,7 +80,7 @@ static int do_stop(struct warden *w, struct sandbox *s, const struct warden_requ
 	return 1;
 }
 
-static int do_destroy(struct warden *w, struct sandbox *s, const struct warden_request *rq, struct err *e)
+void request_destroy(struct warden *w, struct sandbox *s, const struct warden_request *rq)
 {
 	/* One that nobody knows may have left things all the same: a disk of before a reboot, a half-made group. */
 	if (!s) {
@@ -83,7 +89,6 @@ static int do_destroy(struct warden *w, struct sandbox *s, const struct warden_r
 		s->life = LIFE_SWEEPING;
 		s->sweep_since_ms = now_ms();
 	}
-	(void)e;
 	s->destroying = true;
 	s->untold = false;
 	warden_wait(s, rq, 0);
@@ -91,6 +96,12 @@ static int do_destroy(struct warden *w, struct sandbox *s, const struct warden_r
 		sandbox_kill(&w->keeper, s);
 	else if (s->life != LIFE_ENDING)
 		warden_sweep(w, s);
+}
+
+static int do_destroy(struct warden *w, struct sandbox *s, const struct warden_request *rq, struct err *e)
+{
+	(void)e;
+	request_destroy(w, s, rq);
 	return 1;
 }
 

@@ -10,6 +10,7 @@ struct warden {
 	int daemon;  /* its socket */
 	int epoll;
 	int janitor; /* a byte written: there is trash */
+	pid_t janitor_pid;
 	struct place place;
 	struct pool pool;
 	struct cgroup_host groups;
@@ -32,6 +33,8 @@ void warden_sweep(struct warden *w, struct sandbox *s);
 void warden_send(struct warden *w, const struct warden_answer *a);
 void warden_answer(struct warden *w, uint64_t serial, const char *id, const struct err *e); /* e NULL = done */
 
+/* What WARDEN_DESTROY does; s NULL: leftovers of one that is not known. */
+void request_destroy(struct warden *w, struct sandbox *s, const struct warden_request *rq);
 /* One message from the daemon: validated, judged by the table, carried out. */
 void request_handle(struct warden *w, const struct warden_request *rq, size_t size);
 

@@ -16,10 +16,12 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define TICK_MS 1
 #define EVENTS 64
+#define END_ALL_MS 20000
 #define FILES_MAX 65536 /* descriptors of one process in a sandbox */
 
 static struct sandbox **bucket(struct warden *w, const char *id)
@@ -281,6 +283,7 @@ static int start_janitor(struct warden *w, struct err *e)
 	close_fd(pair[0]);
 	(void)fcntl(pair[1], F_SETFL, O_NONBLOCK);
 	w->janitor = pair[1];
+	w->janitor_pid = pid;
 	return 0;
 }
 
@@ -393,9 +396,33 @@ static void serve(struct warden *w)
 	}
 }
 
+/* The daemon is gone and nobody will come back for its sandboxes. */
+static void end_all(struct warden *w)
+{
+	struct epoll_event events[EVENTS];
+	struct warden_request rq = { .op = WARDEN_DESTROY };
+	uint64_t until = now_ms() + END_ALL_MS;
+
+	(void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->daemon, NULL);
+	for (size_t b = 0; b < BUCKETS; b++)
+		for (struct sandbox *s = w->buckets[b], *next; s; s = next) {
+			next = s->next_in_bucket;
+			memcpy(rq.id, s->record.id, sizeof rq.id);
+			request_destroy(w, s, &rq);
+		}
+	while (w->count && now_ms() < until) {
+		int n = epoll_wait(w->epoll, events, EVENTS, TICK_MS);
+		for (int i = 0; i < n; i++)
+			on_end(w, events[i].data.ptr);
+		tick(w);
+	}
+	if (w->count)
+		log_error("msg=\"%zu sandboxes could not be ended\"", w->count);
+}
+
 static void finish(struct warden *w)
 {
-	bool empty = w->count == 0;
+	bool empty = w->count == 0, no_more = w->place.options && w->place.options->end_all;
 
 	/* The sandboxes stay; what we hold of them are copies. */
 	for (size_t b = 0; b < BUCKETS; b++)
@@ -411,9 +438,14 @@ static void finish(struct warden *w)
 		cgroup_remove_parents(&w->groups);
 	if (w->place.run_fd >= 0 && !w->place.layers_by_fd && empty)
 		(void)fs_remove_tree_at(w->place.run_fd, "scratch");
+	close_fd(w->janitor); /* it goes on to empty the trash and ends */
+	if (no_more && w->janitor_pid > 0)
+		while (waitpid(w->janitor_pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	if (no_more && empty && w->place.disks_fd >= 0)
+		disk_remove_templates(w->place.disks_fd);
 	place_close(&w->place, empty);
 	close_fd(w->epoll);
-	close_fd(w->janitor);
 }
 
 int warden_main(int fd, const struct warden_options *options)
@@ -432,6 +464,8 @@ int warden_main(int fd, const struct warden_options *options)
 		log_info("msg=ready cgroups=\"%s\" sandboxes=%zu layers_by_fd=%d", cgroup_kind_name(w->groups.kind), w->count,
 		         w->place.layers_by_fd);
 		serve(w);
+		if (options->end_all)
+			end_all(w);
 	} else {
 		log_error("msg=\"cannot start: %s\"", e.message);
 		err_prefix(&e, "the process boundary cannot work on this host");

@@ -26,6 +26,7 @@ struct warden_options {
 	enum log_level log_level;
 	unsigned spare_namespaces; /* made in advance; 0 = 16 */
 	unsigned spare_disks;      /* made in advance, of the size asked for last; 0 = 2 */
+	bool end_all;              /* the data folder is only for this life: at the daemon's end, destroy every sandbox */
 	bool old_kernel;           /* tests: do without what came after Linux 6.12 */
 };
 

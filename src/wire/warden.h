@@ -14,7 +14,7 @@
 
 #define WARDEN_MAGIC 0x43574432u /* "CWD2"; changes with any field */
 enum warden_op {
-	WARDEN_PROBE = 1,
+	WARDEN_PROBE = 1, /* the answer's message is the run folder: RUN/s/<id>.sock are the guests' sockets */
 	WARDEN_LIST, /* answers one WARDEN_ITEM per sandbox (same serial), then the final answer */
 	WARDEN_CREATE,
 	WARDEN_START,

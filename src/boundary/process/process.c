@@ -38,11 +38,11 @@ struct process_boundary {
 	int handles;
 	int fd;
 	int sockets; /* RUN/s, or negative until first needed */
-	char *run;
+	char *run;   /* as the warden tells it, in the answer to the first probe */
 	uint64_t serial;
 	struct call *calls;
 	struct call *out, *out_last; /* not yet on the socket */
-	boundary_process_lost_fn on_lost;
+	process_lost_fn on_lost;
 	void *lost_ctx;
 	struct err lost; /* kind 0 = not lost */
 	bool freed;
@@ -282,6 +282,8 @@ static void on_answer(struct process_boundary *p, struct warden_answer *a)
 		fill_usage(&u, a);
 	if (a->kind && ask_again(p, c, &e))
 		return;
+	if (c->rq.op == WARDEN_PROBE && !a->kind && !p->run)
+		p->run = xstrdup(a->message);
 	unlink_call(p, c);
 	end_call(c, a->kind ? &e : NULL, a->kind ? NULL : &u);
 }
@@ -439,6 +441,8 @@ static void process_usage(struct boundary *b, const char *id, boundary_usage_fn 
 
 static int open_sockets(struct process_boundary *p)
 {
+	if (!p->run)
+		return -ENOTCONN;
 	if (p->sockets < 0) {
 		auto_free char *path = xasprintf("%s/s", p->run);
 		p->sockets = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -453,7 +457,7 @@ static int process_open_guest(struct boundary *b, const char *id, struct err *e)
 	int rc = open_sockets(p);
 
 	if (rc < 0)
-		return err_sys(e, ERR_UNAVAILABLE, -rc, "open the folder of the guests' sockets in %s", p->run);
+		return err_sys(e, ERR_UNAVAILABLE, -rc, "open the folder of the guests' sockets");
 	/* By way of the folder's descriptor: a path may be longer than a socket address. */
 	int n = snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/%s.sock", p->sockets, id);
 	if (n < 0 || (size_t)n >= sizeof a.sun_path || strchr(id, '/'))
@@ -507,25 +511,29 @@ static const struct boundary_ops process_ops = {
 	.free = process_free,
 };
 
-struct boundary *boundary_process_new(uv_loop_t *loop, int fd, const char *run, boundary_process_lost_fn on_lost, void *ctx)
+static void probed(void *ctx, const struct err *e)
+{
+	(void)ctx, (void)e; /* the answer was read for its run folder; a refusal comes as the warden's last word */
+}
+
+struct boundary *process_boundary_new(uv_loop_t *loop, int fd, process_lost_fn on_lost, void *ctx)
 {
 	struct process_boundary *p = xcalloc(1, sizeof *p);
 
 	p->base.ops = &process_ops;
 	p->fd = fd;
 	p->sockets = -EBADF;
-	p->run = xstrdup(run);
 	p->on_lost = on_lost;
 	p->lost_ctx = ctx;
 	p->handles = 2;
 	uv_poll_init(loop, &p->poll, fd);
 	uv_timer_init(loop, &p->timer);
 	p->poll.data = p->timer.data = p;
-	uv_poll_start(&p->poll, UV_READABLE, on_socket);
+	process_boundary_probe(&p->base, probed, NULL);
 	return &p->base;
 }
 
-void boundary_process_probe(struct boundary *b, boundary_done_fn done, void *ctx)
+void process_boundary_probe(struct boundary *b, boundary_done_fn done, void *ctx)
 {
 	submit(of(b), new_call(done, ctx), WARDEN_PROBE);
 }

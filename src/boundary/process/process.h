@@ -8,14 +8,13 @@
 
 /* The warden is gone, or says that it cannot work here. Every pending call has failed before this with ERR_UNAVAILABLE, and so
  * will every later one; the sandboxes that run go on, and can be had again through a new warden and a new boundary. */
-typedef void (*boundary_process_lost_fn)(void *ctx, const struct err *why);
+typedef void (*process_lost_fn)(void *ctx, const struct err *why);
 
-/* fd: one end of a SOCK_SEQPACKET pair whose other end a warden serves; taken. run: the warden's run folder (warden_run_folder).
- * on_exit is set by the caller in the struct's head. `free` closes the socket, which ends the warden and leaves the
- * sandboxes; pending calls fail before it returns. */
-struct boundary *boundary_process_new(uv_loop_t *loop, int fd, const char *run, boundary_process_lost_fn on_lost, void *ctx);
+/* fd: one end of a SOCK_SEQPACKET pair whose other end a warden serves; taken. on_exit is set by the caller in the struct's head.
+ * `free` closes the socket, which ends the warden and leaves the sandboxes; pending calls fail before it returns. */
+struct boundary *process_boundary_new(uv_loop_t *loop, int fd, process_lost_fn on_lost, void *ctx);
 
 /* Asks whether the warden is there and has not refused the host: done with NULL, or on_lost's reason. */
-void boundary_process_probe(struct boundary *b, boundary_done_fn done, void *ctx);
+void process_boundary_probe(struct boundary *b, boundary_done_fn done, void *ctx);
 
 #endif
