@@ -1,0 +1,230 @@
+#include "guest/group.h"
+
+#include "base/buf.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ROUNDS = 20, LEFT_MAX = 65536 };
+
+void groups_init(struct groups *gs, int dir)
+{
+	*gs = (struct groups){ .dir = dir };
+}
+
+int group_make(struct groups *gs, struct group *g, char letter, uint64_t number)
+{
+	char path[48];
+
+	snprintf(g->name, sizeof g->name, "%c%llu", letter, (unsigned long long)number);
+	g->made = false;
+	if (gs->dir < 0 || (mkdirat(gs->dir, g->name, 0755) < 0 && errno != EEXIST))
+		return -EBADF;
+	snprintf(path, sizeof path, "%s/cgroup.procs", g->name);
+	int fd = openat(gs->dir, path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0) {
+		(void)unlinkat(gs->dir, g->name, AT_REMOVEDIR);
+		return -EBADF;
+	}
+	g->made = true;
+	return fd;
+}
+
+static bool write_in(struct groups *gs, const struct group *g, const char *file, const char *text)
+{
+	char path[64];
+
+	snprintf(path, sizeof path, "%s/%s", g->name, file);
+	auto_fd int fd = openat(gs->dir, path, O_WRONLY | O_CLOEXEC);
+	return fd >= 0 && write(fd, text, strlen(text)) > 0;
+}
+
+static void load_at(int dir, const char *path, struct buf *b)
+{
+	auto_fd int fd = openat(dir, path, O_RDONLY | O_CLOEXEC);
+
+	while (fd >= 0) {
+		char *to = buf_reserve(b, 4096);
+		ssize_t n = to ? read(fd, to, 4096) : 0;
+		if (n <= 0)
+			return;
+		buf_grew(b, (size_t)n);
+	}
+}
+
+/* Signals the members listed now; returns how many there were. */
+static size_t signal_listed(struct groups *gs, const struct group *g, pid_t spare, int signo)
+{
+	auto_buf struct buf b;
+	char path[48];
+	size_t n = 0;
+
+	buf_init(&b, 1024 * 1024);
+	snprintf(path, sizeof path, "%s/cgroup.procs", g->name);
+	load_at(gs->dir, path, &b);
+	for (char *at = b.data, *end; at && *at; at = end + 1) {
+		long pid = strtol(at, &end, 10);
+		if (end == at || *end != '\n')
+			break;
+		/* 0 = a process outside our pid namespace, which no run of ours can be */
+		if (pid <= 1 || (pid_t)pid == spare || (pid_t)pid == getpid())
+			continue;
+		n++;
+		(void)kill((pid_t)pid, signo);
+	}
+	return n;
+}
+
+static bool signal_cgroup(struct groups *gs, const struct group *g, pid_t spare, int signo)
+{
+	size_t found = signal_listed(gs, g, spare, signo == SIGKILL && spare == 0 ? 0 : signo);
+
+	if (signo != SIGKILL)
+		return found == 0;
+	if (spare == 0 && write_in(gs, g, "cgroup.kill", "1"))
+		return found == 0;
+	/* sparing one, or a kernel before 5.14: a fork may slip through between reading and killing, so look again */
+	for (int i = 0; i < ROUNDS && signal_listed(gs, g, spare, SIGKILL); i++)
+		usleep(500);
+	return found == 0;
+}
+
+/* --- without cgroups --- */
+
+struct proc {
+	pid_t pid, parent, pgrp, session;
+	bool member;
+};
+
+static bool read_stat(int proc, const char *name, struct proc *ret)
+{
+	uint64_t pid;
+	auto_buf struct buf b;
+	char path[32], state;
+	int parent, pgrp, session;
+
+	buf_init(&b, 8192);
+	snprintf(path, sizeof path, "%.16s/stat", name);
+	load_at(proc, path, &b);
+	/* the program's name may contain anything, so count from its closing parenthesis */
+	const char *paren = b.data ? strrchr(b.data, ')') : NULL;
+	if (!paren || sscanf(paren + 1, " %c %d %d %d", &state, &parent, &pgrp, &session) != 4 || state == 'Z' || state == 'X')
+		return false;
+	if (parse_u64(str_of(name), INT32_MAX, &pid) < 0)
+		return false;
+	*ret = (struct proc){ .pid = (pid_t)pid, .parent = parent, .pgrp = pgrp, .session = session };
+	return ret->pid > 1;
+}
+
+static bool has_mark(int proc, const char *name, const char *mark)
+{
+	auto_buf struct buf b;
+	char path[32];
+
+	buf_init(&b, 1024 * 1024);
+	snprintf(path, sizeof path, "%.16s/environ", name);
+	load_at(proc, path, &b);
+	size_t n = strlen(mark) + 1;
+	for (const char *at = b.data, *end = b.data + b.len; at && at < end; at += strlen(at) + 1)
+		if ((size_t)(end - at) >= n && memcmp(at, mark, n) == 0)
+			return true;
+	return false;
+}
+
+static size_t list_members(const struct group *g, pid_t first, struct proc **ret)
+{
+	struct proc *v = NULL;
+	size_t n = 0;
+	char mark[64];
+	DIR *d = opendir("/proc");
+
+	if (!d)
+		return 0;
+	snprintf(mark, sizeof mark, GROUP_MARK "=%s", g->name);
+	for (struct dirent *e; (e = readdir(d));) {
+		struct proc p;
+		if (!isdigit((unsigned char)e->d_name[0]) || !read_stat(dirfd(d), e->d_name, &p) || p.pid == getpid())
+			continue;
+		p.member = p.pid == first || (first > 0 && (p.pgrp == first || p.session == first)) || has_mark(dirfd(d), e->d_name, mark);
+		v = xreallocarray(v, n + 1, sizeof *v);
+		v[n++] = p;
+	}
+	closedir(d);
+	for (bool grew = true; grew;) {
+		grew = false;
+		for (size_t i = 0; i < n; i++)
+			for (size_t k = 0; k < n && !v[i].member; k++)
+				if (v[k].member && v[i].parent == v[k].pid)
+					grew = v[i].member = true;
+	}
+	*ret = v;
+	return n;
+}
+
+static size_t signal_found(const struct group *g, pid_t first, pid_t spare, int signo)
+{
+	struct proc *v = NULL;
+	size_t n = list_members(g, first, &v), found = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (v[i].member && v[i].pid != spare) {
+			found++;
+			(void)kill(v[i].pid, signo);
+		}
+	free(v);
+	return found;
+}
+
+bool group_signal(struct groups *gs, const struct group *g, pid_t first, pid_t spare, int signo)
+{
+	if (g->made)
+		return signal_cgroup(gs, g, spare, signo);
+	if (signo != SIGKILL)
+		return signal_found(g, first, spare, signo) == 0;
+	/* first stop what is there until nothing new appears: a killed parent would lose us its children */
+	size_t found = 0, before;
+	int i = 0;
+	do {
+		before = found;
+		found = signal_found(g, first, spare, SIGSTOP);
+	} while (found > before && ++i < ROUNDS);
+	for (i = 0; i < ROUNDS && signal_found(g, first, spare, SIGKILL); i++)
+		usleep(1000);
+	return found == 0;
+}
+
+/* --- ends --- */
+
+static bool remove_group(struct groups *gs, const char *name)
+{
+	return unlinkat(gs->dir, name, AT_REMOVEDIR) == 0 || errno == ENOENT;
+}
+
+void group_release(struct groups *gs, struct group *g)
+{
+	if (!g->made || remove_group(gs, g->name)) {
+		g->made = false;
+		return;
+	}
+	g->made = false;
+	if (gs->left_n == LEFT_MAX)
+		return; /* the boundary removes the whole directory in the end */
+	gs->left = xreallocarray(gs->left, gs->left_n + 1, sizeof *gs->left);
+	memcpy(gs->left[gs->left_n++], g->name, sizeof *gs->left);
+}
+
+void groups_sweep(struct groups *gs)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < gs->left_n; i++)
+		if (!remove_group(gs, gs->left[i]))
+			memmove(gs->left[kept++], gs->left[i], sizeof *gs->left);
+	gs->left_n = kept;
+}

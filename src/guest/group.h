@@ -1,0 +1,34 @@
+/* The processes that one run or session ever started, as a whole.
+ *
+ * With a delegated cgroup-v2 directory each gets a child group: exact, whatever setsid, double forks or fork bombs do. Without
+ * one the members are found in /proc: descendants, the process group and session of the first process, and an environment
+ * variable. That is good for tests and honest programs, no more. */
+#ifndef CAISSON_GUEST_GROUP_H
+#define CAISSON_GUEST_GROUP_H
+
+#include "base/util.h"
+
+#define GROUP_MARK "CAISSON_GROUP" /* environment variable, only without cgroups */
+
+struct group {
+	char name[24];
+	bool made; /* as a cgroup */
+};
+
+struct groups {
+	int dir; /* the delegated directory, or unset */
+	char (*left)[24]; /* of ended runs, not yet empty */
+	size_t left_n;
+};
+
+void groups_init(struct groups *gs, int dir);
+/* Returns a descriptor of cgroup.procs for the first process to write "0" to, or -EBADF without cgroups. */
+int group_make(struct groups *gs, struct group *g, char letter, uint64_t number);
+/* Signals every member but `spare` (0 = none); `first` is the first process. Returns true when none was found.
+ * With SIGKILL and nothing spared also what is being forked meanwhile. */
+bool group_signal(struct groups *gs, const struct group *g, pid_t first, pid_t spare, int signo);
+/* The run is over: removes the group now, or when its last process has gone. */
+void group_release(struct groups *gs, struct group *g);
+void groups_sweep(struct groups *gs); /* tries those that were left */
+
+#endif

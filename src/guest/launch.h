@@ -1,0 +1,33 @@
+/* Starts a program as a child of PID 1: the one place that forks into exec. */
+#ifndef CAISSON_GUEST_LAUNCH_H
+#define CAISSON_GUEST_LAUNCH_H
+
+#include "guest/user.h"
+
+#include <sys/resource.h>
+
+enum { LAUNCH_SCRIPT_FD = 63 }; /* where a script is found by the program: /dev/fd/63 */
+
+enum launch_stage { LAUNCH_OK, LAUNCH_SETUP, LAUNCH_USER, LAUNCH_CWD, LAUNCH_EXEC };
+
+struct launch {
+	const char *const *argv;
+	const char *const *env;
+	const struct user *user;
+	const char *cwd;          /* must exist; NULL = the first that does of fallback[] */
+	const char *fallback[3];
+	int fds[3];               /* become 0, 1, 2; borrowed */
+	int extra, extra_to;      /* one more descriptor; unset = none. Borrowed */
+	bool pty;                 /* fds[0] is a terminal to be controlled */
+	int cgroup_procs;         /* or unset. Borrowed */
+	struct rlimit files;      /* RLIMIT_NOFILE of the program: PID 1 has raised its own */
+	/* filled in: */
+	enum launch_stage stage;  /* where it stopped, LAUNCH_OK = it runs */
+	int errnum;
+};
+
+/* Returns the pid, also when exec failed (stage LAUNCH_EXEC: the child has exited with 126 or 127 as a shell would);
+ * or a negative errno, with stage set when a child got that far, and no child left. */
+pid_t launch(struct launch *l);
+
+#endif

@@ -1,0 +1,227 @@
+#include "guest/fileop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+/* --- connect --- */
+
+static int dial(uint16_t port)
+{
+	struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	struct {
+		int family;
+		const void *address;
+		socklen_t len;
+	} const tries[] = { { AF_INET, &v4, sizeof v4 }, { AF_INET6, &v6, sizeof v6 } };
+	int error = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(tries); i++) {
+		int fd = socket(tries[i].family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (fd >= 0 && connect(fd, tries[i].address, tries[i].len) == 0)
+			return fd;
+		if (i == 0 || error == 0)
+			error = errno; /* what IPv4 said is what people expect */
+		close_fd(fd);
+	}
+	return -error;
+}
+
+struct relay {
+	struct port *port;
+	int fd;
+	struct str to;     /* from the daemon, not yet written to the socket */
+	bool in_eof, shut; /* the socket sends no more; we have told it that we do not either */
+};
+
+static int from_socket(struct relay *r)
+{
+	char bytes[32 * 1024];
+	ssize_t n = recv(r->fd, bytes, MIN(sizeof bytes, port_room(r->port)), MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return 0;
+	if (n < 0)
+		return -errno;
+	if (n == 0) {
+		r->in_eof = true;
+		port_data_end(r->port);
+	} else {
+		port_data(r->port, (struct str){ bytes, (size_t)n });
+	}
+	port_flush(r->port);
+	return 0;
+}
+
+static int to_socket(struct relay *r)
+{
+	ssize_t n = send(r->fd, r->to.p, r->to.n, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return 0;
+	if (n < 0)
+		return -errno;
+	r->to.p += n;
+	r->to.n -= (size_t)n;
+	if (r->to.n == 0)
+		port_consumed(r->port, (size_t)n);
+	return 0;
+}
+
+/* The daemon's frames are only read when the last one has been passed on: the socket's slowness is the daemon's too. Credit must
+ * still be seen then, so reading goes on while there is room in the buffer. */
+static int relay_turn(struct relay *r)
+{
+	struct str none;
+	bool reading = r->to.n == 0 && !(r->port->eof && r->port->in.len == 0);
+	bool want_credit = port_room(r->port) == 0;
+	struct pollfd p[2] = {
+		{ .fd = r->port->fd, .events = reading || want_credit ? POLLIN : 0 },
+		{ .fd = r->fd, .events = (short)((!r->in_eof && port_room(r->port) ? POLLIN : 0) | (r->to.n ? POLLOUT : 0)) },
+	};
+	int e = 0;
+
+	(void)none;
+	if (p[1].events == 0)
+		p[1].fd = -1; /* a hang-up would be reported for ever */
+	if (poll(p, 2, -1) < 0)
+		return errno == EINTR ? 0 : -errno;
+	if (p[0].revents & (POLLIN | POLLHUP | POLLERR))
+		port_fill(r->port);
+	if (e == 0 && p[1].revents & (POLLIN | POLLHUP | POLLERR) && p[1].events & POLLIN)
+		e = from_socket(r);
+	if (e == 0 && p[1].revents & (POLLOUT | POLLHUP | POLLERR) && r->to.n)
+		e = to_socket(r);
+	return e;
+}
+
+int op_connect(struct work *w, struct err *e)
+{
+	struct relay r = { .port = &w->port, .fd = dial(w->req->port) };
+	int one = 1, error = 0;
+
+	if (r.fd < 0)
+		return err_sys(e, ERR_UNAVAILABLE, -r.fd, "nothing answers on port %u in the sandbox", w->req->port);
+	(void)setsockopt(r.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	port_opened(&w->port);
+	port_flush(&w->port);
+	while (error == 0) {
+		if (r.to.n == 0 && !port_next(&w->port, &r.to) && w->port.eof && !r.shut) {
+			(void)shutdown(r.fd, SHUT_WR);
+			r.shut = true;
+		}
+		if (r.in_eof && r.shut)
+			break;
+		error = relay_turn(&r);
+	}
+	close_fd(r.fd);
+	return error < 0 ? err_sys(e, ERR_UNAVAILABLE, -error, "the connection to port %u broke", w->req->port) : 0;
+}
+
+/* --- ports --- */
+
+static void add_port(struct buf *values, unsigned *seen, size_t *seen_n, unsigned port, bool loopback)
+{
+	char number[8];
+
+	for (size_t i = 0; i < *seen_n; i++)
+		if (seen[i] == port)
+			return;
+	if (*seen_n == 1024)
+		return; /* fits one frame; nobody needs more */
+	seen[(*seen_n)++] = port;
+	snprintf(number, sizeof number, "%u", port);
+	(void)guest_value_add(values, number, loopback ? "loopback" : "any");
+}
+
+static void scan(const char *path, struct buf *values, unsigned *seen, size_t *seen_n)
+{
+	FILE *f = fopen(path, "re");
+	char line[512], address[64];
+	unsigned port, state;
+
+	while (f && fgets(line, sizeof line, f))
+		if (sscanf(line, " %*u: %60[0-9A-Fa-f]:%4x %*[0-9A-Fa-f]:%*x %2x", address, &port, &state) == 3 && state == 0x0a)
+			add_port(values, seen, seen_n, port, streq(address, "0100007F") || streq(address, "00000000000000000000000001000000"));
+	if (f)
+		fclose(f);
+}
+
+int op_ports(struct work *w, struct err *e)
+{
+	auto_buf struct buf values;
+	unsigned seen[1024];
+	size_t n = 0;
+
+	(void)e;
+	buf_init(&values, GUEST_PAYLOAD_MAX);
+	scan("/proc/net/tcp", &values, seen, &n);
+	scan("/proc/net/tcp6", &values, seen, &n);
+	port_values(&w->port, &values);
+	return 0;
+}
+
+/* --- questions --- */
+
+static void add_number(struct buf *values, const char *name, uint64_t v)
+{
+	char text[24];
+
+	snprintf(text, sizeof text, "%llu", (unsigned long long)v);
+	(void)guest_value_add(values, name, text);
+}
+
+int op_userinfo(struct work *w, struct err *e)
+{
+	auto_buf struct buf values;
+	struct stat st;
+	const char *workdir = w->opt->workdir;
+
+	(void)e;
+	buf_init(&values, GUEST_PAYLOAD_MAX);
+	if (!workdir || stat(workdir, &st) < 0)
+		workdir = stat(w->user.home, &st) == 0 ? w->user.home : "/"; /* as a run's: see launch.c */
+	(void)guest_value_add(&values, "name", w->user.name);
+	add_number(&values, "uid", w->user.uid);
+	add_number(&values, "gid", w->user.gid);
+	(void)guest_value_add(&values, "home", w->user.home);
+	(void)guest_value_add(&values, "shell", w->user.shell);
+	(void)guest_value_add(&values, "workdir", workdir);
+	port_values(&w->port, &values);
+	return 0;
+}
+
+int op_disk(struct work *w, struct err *e)
+{
+	auto_buf struct buf values;
+	struct statvfs s;
+
+	buf_init(&values, 1024);
+	if (statvfs("/", &s) < 0)
+		return path_error(e, errno, "cannot ask about", "/");
+	add_number(&values, "bytes_total", (uint64_t)s.f_blocks * s.f_frsize);
+	add_number(&values, "bytes_free", (uint64_t)s.f_bfree * s.f_frsize);
+	add_number(&values, "bytes_available", (uint64_t)s.f_bavail * s.f_frsize);
+	add_number(&values, "inodes_total", s.f_files);
+	add_number(&values, "inodes_free", s.f_ffree);
+	port_values(&w->port, &values);
+	return 0;
+}
+
+int op_sync(struct work *w, struct err *e)
+{
+	auto_fd int fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	(void)w;
+	if (fd < 0 || syncfs(fd) < 0)
+		return path_error(e, errno, "cannot flush", "/");
+	return 0;
+}
