@@ -61,7 +61,7 @@ static void want_body(struct request *r)
 	if (r->intake.expect && r->conn) {
 		r->intake.expect = false;
 		if (r->conn->view.n == 0 && r->conn->in.len == 0)
-			conn_writev(r->conn, &(struct iovec){ (char[]){ "HTTP/1.1 100 Continue\r\n\r\n" }, 25 }, 1);
+			conn_write(r->conn, STR("HTTP/1.1 100 Continue\r\n\r\n"));
 	}
 	if (r->conn)
 		conn_post(r->conn);

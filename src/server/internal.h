@@ -148,6 +148,16 @@ void conn_post(struct conn *c);
 void conn_kill(struct conn *c);                 /* now; from the loop only */
 void conn_break(struct conn *c);                /* soon; from anywhere */
 void conn_writev(struct conn *c, const struct iovec *iov, int n); /* at most 6 */
+/* sendmsg only reads what an iovec points to, but its type can't say so. */
+static inline struct iovec const_iov(struct str s)
+{
+	return (struct iovec){ (void *)(uintptr_t)s.p, s.n };
+}
+static inline void conn_write(struct conn *c, struct str bytes)
+{
+	struct iovec iov = const_iov(bytes);
+	conn_writev(c, &iov, bytes.n > 0);
+}
 void conn_queue(struct conn *c, struct str bytes);  /* goes out with the next write, or when the connection runs */
 void conn_linger(struct conn *c);
 void conn_use_input(struct conn *c);            /* sets view */

@@ -265,7 +265,7 @@ static void parse_down(struct proxy *p, struct str in)
 		}
 	}
 	if (p->state == TUNNEL)
-		conn_writev(p->c, &(struct iovec){ (void *)(uintptr_t)in.p, in.n }, in.n ? 1 : 0);
+		conn_write(p->c, in);
 }
 
 static bool client_has_room(const struct proxy *p)
@@ -279,8 +279,8 @@ void proxy_upstream_data(struct proxy *p, struct str bytes)
 		fail(p, "it spoke first");
 	else if (p->state == FORWARDING)
 		parse_down(p, bytes);
-	else if (p->state == TUNNEL && bytes.n)
-		conn_writev(p->c, &(struct iovec){ (void *)(uintptr_t)bytes.p, bytes.n }, 1);
+	else if (p->state == TUNNEL)
+		conn_write(p->c, bytes);
 	if (p->state != DONE && !p->down_paused && !client_has_room(p)) {
 		p->down_paused = true;
 		p->ops.pause(p->ctx);

@@ -82,7 +82,7 @@ void reply_head_send(struct request *r, struct buf *b, int status, int64_t lengt
 		conn_queue(r->conn, buf_str(b));
 		return;
 	}
-	struct iovec iov[] = { { b->data, b->len }, { (void *)(uintptr_t)body.p, body.n } };
+	struct iovec iov[] = { const_iov(buf_str(b)), const_iov(body) };
 	conn_writev(r->conn, iov, 2);
 	a->left = 0;
 }
@@ -217,9 +217,9 @@ void req_write(struct request *r, struct str bytes)
 	int n = 0;
 	if (a->chunked)
 		iov[n++] = (struct iovec){ size, (size_t)snprintf(size, sizeof size, "%zx\r\n", bytes.n) };
-	iov[n++] = (struct iovec){ (void *)(uintptr_t)bytes.p, bytes.n };
+	iov[n++] = const_iov(bytes);
 	if (a->chunked)
-		iov[n++] = (struct iovec){ (char[]){ "\r\n" }, 2 };
+		iov[n++] = const_iov(STR("\r\n"));
 	conn_writev(r->conn, iov, n);
 	a->blocked |= r->conn->out.len > OUT_HIGH;
 }
@@ -242,7 +242,7 @@ void req_end(struct request *r)
 	if (a->ended)
 		return;
 	if (r->conn && a->chunked)
-		conn_writev(r->conn, &(struct iovec){ (char[]){ "0\r\n\r\n" }, 5 }, 1);
+		conn_write(r->conn, STR("0\r\n\r\n"));
 	if (r->conn && !a->chunked && a->left > 0) {
 		log_warn("req=%llu msg=\"a handler wrote less than it promised\"", (unsigned long long)r->id);
 		req_abort(r);
