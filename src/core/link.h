@@ -36,7 +36,7 @@ struct link_run_state { /* a run the guest knows, told at hello */
 struct link_events {
 	/* The guest answered: it is up. Runs it knows from before (empty for a fresh one): attach or release each. */
 	void (*on_hello)(void *ctx, const struct link_run_state *runs, size_t n);
-	void (*on_run_started)(void *ctx, uint64_t run);
+	void (*on_run_started)(void *ctx, uint64_t run); /* again after an attach */
 	/* Bytes at offset of the run's stream, in order, without gaps from what run_attach said. */
 	void (*on_run_output)(void *ctx, uint64_t run, int stream, uint64_t offset, struct str bytes);
 	void (*on_run_stdin_room)(void *ctx, uint64_t run); /* link_run_stdin_room() became non-zero again */
@@ -69,6 +69,8 @@ struct link_run_spec {
 	uint16_t rows, cols;
 	uint64_t timeout_ms;
 };
+/* (A closed link ignores the call: on_closed is the answer.) bash, sh, python and node's stdin read /dev/fd; node itself does not run a
+ * script by such a path: give it a suffix. */
 void link_run_start(struct link *l, uint64_t run, const struct link_run_spec *spec);
 /* Go on delivering from these offsets (bytes the daemon already has are not sent again). */
 void link_run_attach(struct link *l, uint64_t run, uint64_t stdout_offset, uint64_t stderr_offset);
@@ -103,5 +105,10 @@ void link_op_eof(struct link_op *op);
 void link_op_pause(struct link_op *op);   /* on_data stops soon: credit is withheld (at most a window more arrives) */
 void link_op_resume(struct link_op *op);
 void link_op_cancel(struct link_op *op);  /* no further callback; the op is freed */
+
+/* The same over a connection of its own (another descriptor of the boundary's open_guest), which the op's process in the sandbox
+ * serves itself: for bulk reading and writing. Takes fd, also on failure (NULL: the loop cannot watch it). Needs no link; the
+ * connection is closed with the op. */
+struct link_op *link_op_open_direct(uv_loop_t *loop, int fd, const struct op_spec *spec, const struct op_events *ev, void *ctx);
 
 #endif
