@@ -123,9 +123,6 @@ static int open_folder(const char *path)
 
 int jail_enter(const struct child_jail *j)
 {
-	struct opened o = { open_folder(j->out), open_folder(j->in) };
-	if ((j->out && o.out < 0) || (j->in && o.in < 0))
-		return -errno;
 	if (unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS) < 0)
 		return -errno;
 	pid_t pid = fork();
@@ -135,6 +132,10 @@ int jail_enter(const struct child_jail *j)
 		stand_by(pid);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	setsid();
+	/* Opened here and not before: a mount of another mount namespace can't be bound. */
+	struct opened o = { open_folder(j->out), open_folder(j->in) };
+	if ((j->out && o.out < 0) || (j->in && o.in < 0))
+		return -errno;
 	int r = build_root(&o);
 	if (r == 0)
 		r = enter_root();
