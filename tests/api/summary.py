@@ -1,0 +1,35 @@
+"""A pytest plug-in: the last line says what every suite of this project says, and a hanging test ends."""
+import faulthandler
+import signal
+
+import pytest
+
+LIMIT_S = 150
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item):
+    marker = item.get_closest_marker("limit")
+    limit = marker.args[0] if marker else LIMIT_S
+
+    def expired(signum, frame):
+        faulthandler.dump_traceback()
+        raise TimeoutError(f"test took over {limit} s")
+
+    before = signal.signal(signal.SIGALRM, expired)
+    signal.alarm(limit)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "limit(seconds): how long the test may take")
+
+
+def pytest_unconfigure(config):
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter:
+        stats = reporter.stats
+        failed = len(stats.get("failed", [])) + len(stats.get("error", []))
+        print(f"{len(stats.get('passed', []))} passed, {failed} failed")

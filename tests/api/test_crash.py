@@ -1,0 +1,101 @@
+"""kill -9 of the daemon: runs go on, their output is complete, sandboxes are adopted."""
+import hashlib
+import random
+import threading
+import time
+
+import pytest
+
+from client import output
+from conftest import create, wait_for
+
+
+@pytest.mark.limit(300)
+def test_kill_nine_loses_nothing(own):
+    server, client = own
+    box = create(client, name="survivor", labels={"k": "v"})
+    client.put(box.path + "/files", b"here", {"path": "/tmp/f"})
+    assert client.post(box.path + "/sessions", {"id": "s"}).status == 201
+    assert box.run({"shell": "V=7", "session": "s"})["exit_code"] == 0
+    done = box.run({"shell": "head -c 3000000 /dev/urandom | tee /tmp/r; exit 5"})
+    digest = hashlib.sha256(output(done, "stdout")).hexdigest()
+    slow = box.start({"shell": "i=0; while [ $i -lt 80 ]; do echo line $i; i=$((i+1)); sleep 0.1; done; exit 6"})
+    bulk = box.start({"shell": "head -c 40000000 /dev/urandom | tee /tmp/b; sha256sum < /tmp/b >&2; exit 4"})
+    rng = random.Random(20)
+    for _ in range(4):
+        time.sleep(rng.uniform(0.05, 1.2))
+        server.kill()
+        client = server.start()
+        box.client = client
+        s = client.get("/v1/sandboxes/survivor").json
+        assert s["id"] == box.id and s["state"] == "running" and s["labels"] == {"k": "v"}
+        assert box.sh("cat /tmp/f")["stdout"] == "here"
+    r = client.get(box.runpath(slow), {"wait": True, "output": True}).json
+    assert r["exit_code"] == 6 and r["stdout"] == "".join(f"line {i}\n" for i in range(80))
+    r = client.get(box.runpath(bulk), {"wait": True, "output": True}, timeout=120).json
+    data = output(r, "stdout")
+    assert r["exit_code"] == 4 and len(data) == 40000000 and r["stderr"].split()[0] == hashlib.sha256(data).hexdigest()
+    old = client.get(box.runpath(done), {"output": True}).json
+    assert old["exit_code"] == 5 and hashlib.sha256(output(old, "stdout")).hexdigest() == digest
+    assert box.run({"shell": "echo $V", "session": "s"})["stdout"] == "7\n"
+
+
+@pytest.mark.limit(300)
+def test_kill_nine_while_creating_and_deleting(own):
+    server, client = own
+    rng = random.Random(7)
+    for _ in range(4):
+        acknowledged, deleted = [], []
+
+        def work():
+            try:
+                while True:
+                    s = create(client)
+                    acknowledged.append(s.id)
+                    if rng.random() < 0.5:
+                        assert client.delete(s.path).status == 204
+                        deleted.append(s.id)
+            except (OSError, AssertionError, Exception):
+                pass  # the server is gone
+
+        workers = [threading.Thread(target=work) for _ in range(3)]
+        for w in workers:
+            w.start()
+        time.sleep(rng.uniform(0.1, 0.6))
+        server.kill()
+        for w in workers:
+            w.join(60)
+        client = server.start()
+        there = {s["id"]: s["state"] for s in client.get("/v1/sandboxes", {"limit": 1000}).json["items"]}
+        for i in acknowledged:
+            if i not in deleted and i in there:
+                assert there[i] in ("running", "deleting"), there[i]
+        assert not set(deleted) & set(there), "an acknowledged delete stays one"
+        lost = [i for i in acknowledged if i not in deleted and i not in there]
+        assert len(lost) <= 3, "only what was being deleted when it happened may be gone"
+        for i in there:
+            assert client.delete("/v1/sandboxes/" + i).status == 204
+    assert client.get("/v1/sandboxes").json["total"] == 0
+
+
+def test_a_polite_end_keeps_the_sandboxes(own):
+    server, client = own
+    box = create(client)
+    run = box.start({"shell": "echo a; sleep 2; echo b"})
+    wait_for(lambda: client.get(box.runpath(run)).json["stdout_bytes"])
+    server.process.terminate()
+    assert server.process.wait(30) == 0
+    client = server.start()
+    box.client = client
+    r = client.get(box.runpath(run), {"wait": True, "output": True}).json
+    assert r["exit_code"] == 0 and r["stdout"] == "a\nb\n"
+
+
+def test_a_key_survives_and_idempotency_too(own):
+    server, client = own
+    made = client.post("/v1/keys", {"name": "x"}).json["key"]
+    a = client.post("/v1/sandboxes", {"idempotency_key": "once"}).json
+    server.kill()
+    client = server.start()
+    assert client.with_key(made).get("/v1/sandboxes").status == 200
+    assert client.post("/v1/sandboxes", {"idempotency_key": "once"}).json["id"] == a["id"]
