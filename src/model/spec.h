@@ -119,7 +119,7 @@ struct run_spec {
 	struct pairs env;         /* over the sandbox's */
 	char *cwd;                /* NULL = the sandbox's; must exist */
 	char *user;               /* name or uid[:gid]; NULL = the sandbox's */
-	char *session;            /* run inside this session's shell; only with shell, without user and stdin_open */
+	char *session;            /* run inside this session's shell; only with shell, without user and pty */
 	uint8_t *stdin_bytes;     /* fed, then end of file; NULL = none */
 	size_t stdin_len;
 	bool stdin_open;          /* stdin stays open for run_write/run_close_stdin */

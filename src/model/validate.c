@@ -324,7 +324,7 @@ static int check_session(const struct run_spec *r, struct err *e)
 		return invalid(e, "session: %s is not a session id; give 1 to 128 bytes of UTF-8 without '/' and control characters", QUOTE(r->session));
 	if (!r->shell)
 		return invalid(e, "session: a session takes a shell command, not argv or code");
-	const char *extra = r->user ? "user" : r->stdin_open ? "stdin_open" : r->pty ? "pty" : NULL;
+	const char *extra = r->user ? "user" : r->pty ? "pty" : NULL;
 	if (extra)
 		return invalid(e, "%s: not allowed in a session, which has its own shell", extra);
 	return 0;

@@ -511,7 +511,7 @@ static void run_refusals(void **state)
 	REFUSED_RUN(ERR_INVALID, "session: \"a/b\"", set(&s.shell, "a"); set(&s.session, "a/b"));
 	REFUSED_RUN(ERR_INVALID, "session: a session takes a shell command", s.argv = argv_of("a", NULL); set(&s.session, "s"));
 	REFUSED_RUN(ERR_INVALID, "user: not allowed", set(&s.shell, "a"); set(&s.session, "s"); set(&s.user, "root"));
-	REFUSED_RUN(ERR_INVALID, "stdin_open: not allowed", set(&s.shell, "a"); set(&s.session, "s"); s.stdin_open = true);
+	REFUSED_RUN(ERR_INVALID, "pty: not allowed", set(&s.shell, "a"); set(&s.session, "s"); s.pty = true);
 	REFUSED_RUN(ERR_INVALID, "pty: not allowed", set(&s.shell, "a"); set(&s.session, "s"); s.pty = true);
 	REFUSED_RUN(ERR_INVALID, "env: \"1\"", set(&s.shell, "a"); pairs_add(&s.env, "1", ""));
 	REFUSED_RUN(ERR_INVALID, "user: \"no body\"", set(&s.shell, "a"); set(&s.user, "no body"));

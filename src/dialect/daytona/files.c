@@ -9,7 +9,7 @@
 struct file_call {
 	struct call call;
 	struct api_op *op;
-	char *path;
+	char *path;   /* of a list */
 	json_t *list; /* infos, matches, paths */
 	int status;   /* of an answer without a body */
 	/* replace: */
@@ -122,8 +122,7 @@ static void on_find(void *ctx, const char *path, uint64_t line, struct str text)
 {
 	struct file_call *x = ctx;
 	json_t *o = json_object();
-	auto_free char *whole = join(x->path, path);
-	put(o, "file", textz_json(whole));
+	put(o, "file", textz_json(path));
 	put(o, "line", json_integer((json_int_t)line));
 	put(o, "content", text_json(text));
 	append(x, o);
@@ -134,8 +133,7 @@ static void on_search(void *ctx, const char *path, uint64_t line, struct str tex
 	(void)line;
 	(void)text;
 	struct file_call *x = ctx;
-	auto_free char *whole = join(x->path, path);
-	append(x, textz_json(whole));
+	append(x, textz_json(path));
 }
 
 static void on_end(void *ctx, const struct err *e)
@@ -289,7 +287,6 @@ static void handle_find(struct request *r, void *daytona)
 	if (!ready(r, daytona, "path", &path, "pattern", &pattern))
 		return;
 	struct file_call *x = file_call_new(daytona, r);
-	x->path = xstrdup(path);
 	x->encode = the_list;
 	start(x, &(struct op_spec){ .kind = OP_FIND, .path = path, .pattern = pattern }, &events);
 }
@@ -301,7 +298,6 @@ static void handle_search(struct request *r, void *daytona)
 	if (!ready(r, daytona, "path", &path, "pattern", &pattern))
 		return;
 	struct file_call *x = file_call_new(daytona, r);
-	x->path = xstrdup(path);
 	x->encode = the_files;
 	start(x, &(struct op_spec){ .kind = OP_SEARCH, .path = path, .pattern = pattern }, &events);
 }

@@ -2,10 +2,8 @@
 #include "dialect/daytona/execution.h"
 
 #include <errno.h>
-#include <stdio.h>
 
 #define ENTRYPOINT "entrypoint" /* the official service's name for the image's own process; a sandbox of ours has none */
-#define INPUT_WAIT_MS 30000     /* for a command to take what it is sent */
 
 /* --- finding --- */
 
@@ -165,26 +163,6 @@ static void handle_entrypoint(struct request *r, void *daytona)
 
 /* --- commands --- */
 
-/* A session's commands have no standard input of their own below this API, but this one can send some to an asynchronous
- * command. It is read from a FIFO, one for a session since its commands come one after another; the shell opens it for
- * reading and writing, so that there is neither a wait for a writer nor an end of file when one leaves. The name is
- * derived from the session's, so nothing needs to be remembered. Without mkfifo in the image the input is empty. */
-static void input_path(const char *session, char ret_path[static 64])
-{
-	uint64_t hash = 14695981039346656037ULL; /* FNV-1a: a name, not a secret */
-	for (const char *p = session; *p; p++)
-		hash = (hash ^ (unsigned char)*p) * 1099511628211ULL;
-	snprintf(ret_path, 64, "/tmp/.session-%016llx.in", (unsigned long long)hash);
-}
-
-static char *with_input(const char *session, const char *command)
-{
-	char path[64];
-	input_path(session, path);
-	return xasprintf("{\n%s\n} <>\"$([ -p %s ] || mkfifo -m 600 %s 2>/dev/null; [ -p %s ] && echo %s || echo /dev/null)\"\n", command, path, path,
-	                 path, path);
-}
-
 static json_t *result_json(const struct execution *x, enum log_form form)
 {
 	json_t *o = json_object();
@@ -244,9 +222,9 @@ static void handle_exec(struct request *r, void *daytona)
 		const char *session = req_path_arg(r, "session");
 		struct execution *x = execution_new(d, r, wanted_log_form(r) == LOG_MARKED, answer_command);
 		x->spec.session = xstrdup(session);
-		x->spec.shell = async ? with_input(session, command) : xstrdup(command);
+		x->spec.shell = xstrdup(command);
 		x->spec.display = xstrdup(command);
-		x->spec.detach = async;
+		x->spec.detach = x->spec.stdin_open = async; /* a synchronous one is at the end of its input */
 		x->spec.output_max = async ? 0 : REPLY_OUTPUT_MAX;
 		if (async)
 			api_run_start(d->api, &x->call.caller, x->call.ref, &x->spec, on_async_started, x);
@@ -263,16 +241,86 @@ static void handle_get_command(struct request *r, void *daytona)
 		req_reply_json(r, 200, command_json(&run));
 }
 
-static void answer_input(struct execution *x)
+/* --- input: given as the command takes it --- */
+
+struct input {
+	struct call call;
+	struct follower *follower; /* tells of room */
+	char *run;
+	struct buf data;
+};
+
+static void input_drop(struct call *c)
 {
-	if (x->end.state == RUN_EXITED && x->end.exit_code == 0 && !x->end.timed_out) {
-		call_empty(&x->call, 204);
-		return;
-	}
+	struct input *x = container_of(c, struct input, call);
+	if (x->follower)
+		follower_free(x->follower);
+	buf_done(&x->data);
+	free(x->run);
+}
+
+static void input_too_late(struct input *x)
+{
 	struct request *r = x->call.r;
 	call_detach(&x->call);
-	fail_code(r, 410, "COMMAND_ALREADY_COMPLETED", "the command did not take the input: it has ended or reads none");
+	fail_code(r, 410, "COMMAND_ALREADY_COMPLETED", "the command has ended or reads no input");
 	call_free(&x->call);
+}
+
+/* Answers, and returns true, when all is given or nothing more can be. */
+static bool give_input(struct input *x)
+{
+	struct err e = { 0 };
+	while (x->data.len) {
+		ssize_t n = api_run_write(x->call.d->api, &x->call.caller, x->call.ref, x->run, buf_str(&x->data), &e);
+		if (n == 0)
+			return false;
+		if (n < 0 && e.kind == ERR_GONE) {
+			input_too_late(x);
+			return true;
+		}
+		if (n < 0) {
+			call_fail(&x->call, &e);
+			return true;
+		}
+		buf_consume(&x->data, (size_t)n);
+	}
+	call_empty(&x->call, 204);
+	return true;
+}
+
+static void on_input_room(void *ctx)
+{
+	give_input(ctx);
+}
+
+static void on_input_output(void *ctx, int stream, uint64_t offset, struct str bytes)
+{
+	(void)ctx, (void)stream, (void)offset, (void)bytes;
+}
+
+static void on_input_end(void *ctx, const struct run_view *r)
+{
+	(void)r;
+	input_too_late(ctx);
+}
+
+static void start_input(struct daytona *d, struct request *r, const struct run_view *run, const char *data)
+{
+	static const struct follower_events events = { .on_output = on_input_output, .on_stdin_room = on_input_room, .on_end = on_input_end };
+	struct err e = { 0 };
+	uint64_t at[2] = { run->stdout_bytes, run->stderr_bytes };
+	struct input *x = call_new(sizeof(*x), d, r, input_drop);
+	x->run = xstrdup(run->id);
+	buf_init(&x->data, RUN_STDIN_INLINE_MAX);
+	buf_addz(&x->data, data);
+	if (!x->data.len || x->data.data[x->data.len - 1] != '\n')
+		buf_addc(&x->data, '\n');
+	if (give_input(x))
+		return;
+	x->follower = api_run_follow(d->api, &x->call.caller, x->call.ref, x->run, at[0], at[1], &events, x, &e);
+	if (!x->follower)
+		call_fail(&x->call, &e);
 }
 
 static void handle_input(struct request *r, void *daytona)
@@ -283,33 +331,16 @@ static void handle_input(struct request *r, void *daytona)
 	const char *data = NULL;
 	if (!command_of(d, r, &run))
 		return;
-	if (run.state != RUN_RUNNING) {
-		if (run.state == RUN_QUEUED)
-			fail_code(r, 409, "CONFLICT", "the command has not begun: another one runs in its session");
-		else
-			fail_code(r, 410, "COMMAND_ALREADY_COMPLETED", "the command has ended");
-		return;
-	}
 	json_t *body = body_object(r, &e);
 	int rc = body ? want_text(body, "data", &data, &e) : -EINVAL;
 	if (rc >= 0 && !data)
 		rc = err_set(&e, ERR_INVALID, EINVAL, "data is required");
-	if (rc < 0) {
+	if (rc < 0)
 		fail(r, &e);
-	} else {
-		char path[64];
-		input_path(req_path_arg(r, "session"), path);
-		size_t n = strlen(data);
-		bool line = n && data[n - 1] == '\n';
-		struct execution *x = execution_new(d, r, false, answer_input);
-		/* The command may not have come as far as to make the FIFO; opening it waits for the reader. */
-		x->spec.shell = xasprintf("while ! [ -p %s ]; do sleep 0.02; done; cat >%s", path, path);
-		x->spec.cwd = xstrdup("/");
-		x->spec.stdin_len = n + !line;
-		x->spec.stdin_bytes = (uint8_t *)xasprintf("%s%s", data, line ? "" : "\n");
-		x->spec.timeout_ms = INPUT_WAIT_MS;
-		execution_start(x);
-	}
+	else if (run_view_ended(&run))
+		fail_code(r, 410, "COMMAND_ALREADY_COMPLETED", "the command has ended");
+	else
+		start_input(d, r, &run, data);
 	json_decref(body);
 }
 
