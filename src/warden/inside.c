@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -40,6 +41,13 @@ static int become_root(struct inside *in)
 	(void)syscall(SYS_setsid);
 	(void)syscall(SYS_umask, 022);
 	return 0;
+}
+
+/* Only now is it in all of its groups, and they become the roots of what it sees. */
+static int enter_cgroup_namespace(struct inside *in)
+{
+	(void)in;
+	return check(unshare(CLONE_NEWCGROUP));
 }
 
 /* /sys is a directory that every host has and that everybody may walk to. It is covered in our own mount namespace only, and the
@@ -227,6 +235,7 @@ static const struct step {
 } steps[] = {
 	{ "wait for the warden", wait_for_warden },
 	{ "become root of the user namespace", become_root },
+	{ "make a cgroup namespace", enter_cgroup_namespace },
 	{ "enter the root", enter_root },
 	{ "mount /dev", mount_dev },
 	{ "mount /proc", mount_proc },

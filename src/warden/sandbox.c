@@ -113,7 +113,7 @@ static int wait_for_exec(const struct inside *in, int sync, struct err *e)
 static int clone_guest(struct keeper *k, struct sandbox *s, struct inside *in, int cgroup_fd, struct err *e)
 {
 	int pair[2], pidfd = -EBADF;
-	const uint64_t flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
+	const uint64_t flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS; /* cgroup: inside.c */
 
 	auto_fd int net = pool_namespace_get(k->pool, e);
 	if (net < 0)
