@@ -32,10 +32,10 @@ int image_add(struct image_store *s, const char *name, const char *source, const
 /* refs.json under its lock: change() edits, then it is written. */
 static int change_refs(struct image_store *s, int (*change)(void *ctx, int folder, struct refs *r, struct err *e), void *ctx, struct err *e)
 {
-	auto_fd int folder = store_open(s, e);
+	auto_fd int folder = image_folder_open(s, e);
 	if (folder < 0)
 		return folder;
-	auto_fd int lock = store_lock(folder, "lock", true, e);
+	auto_fd int lock = image_folder_lock(folder, "lock", true, e);
 	if (lock < 0)
 		return lock;
 	struct refs refs;

@@ -116,7 +116,7 @@ static const char *const first_patterns[] = { "debian:*", "node:*", "python:*", 
 
 static int start_table(int folder, struct err *e)
 {
-	auto_fd int lock = store_lock(folder, "lock", true, e);
+	auto_fd int lock = image_folder_lock(folder, "lock", true, e);
 	if (lock < 0)
 		return lock;
 	struct refs refs;
@@ -165,14 +165,14 @@ static int build(struct image_store *s, const struct image_options *o, bool firs
 
 int image_build_default(struct image_store *s, const struct image_options *o, char ret_digest[static 72], struct err *e)
 {
-	auto_fd int folder = store_open(s, e);
+	auto_fd int folder = image_folder_open(s, e);
 	if (folder < 0)
 		return folder;
-	auto_fd int lock = store_lock(folder, "build.lock", false, e);
+	auto_fd int lock = image_folder_lock(folder, "build.lock", false, e);
 	if (lock == -EWOULDBLOCK) {
 		if (o && o->progress)
 			o->progress(o->ctx, "another build of the default image is running; waiting for it");
-		lock = store_lock(folder, "build.lock", true, e);
+		lock = image_folder_lock(folder, "build.lock", true, e);
 	}
 	if (lock < 0)
 		return lock;

@@ -55,7 +55,7 @@ static int listing_line(void *ctx, const char *line)
 {
 	struct listing *l = ctx;
 	if (strncmp(line, "tar: ", 5) == 0) {
-		if (!l->complaint[0] && !strstr(line, "Exiting with failure"))
+		if (!l->complaint[0] && !strstr(line, "Exiting with failure") && !strstr(line, "Removing leading"))
 			snprintf(l->complaint, sizeof l->complaint, "%s", line + 5);
 		return 0;
 	}

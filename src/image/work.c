@@ -26,7 +26,7 @@ static int make_folders(const char *path)
 	return mkdir(p, 0755) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-int store_open(struct image_store *s, struct err *e)
+int image_folder_open(struct image_store *s, struct err *e)
 {
 	if (geteuid() != 0)
 		return err_set(e, ERR_DENIED, EPERM, "images are made by root: an image's files belong to many users; run this with sudo");
@@ -37,7 +37,7 @@ int store_open(struct image_store *s, struct err *e)
 	return fd;
 }
 
-int store_lock(int folder, const char *file, bool wait, struct err *e)
+int image_folder_lock(int folder, const char *file, bool wait, struct err *e)
 {
 	auto_fd int fd = openat(folder, file, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
@@ -78,7 +78,7 @@ int work_begin(struct image_store *s, const struct image_options *o, struct work
 		w.options.max_bytes = 32ULL << 30;
 	if (!w.options.max_entries)
 		w.options.max_entries = 4000000;
-	w.folder = store_open(s, e);
+	w.folder = image_folder_open(s, e);
 	if (w.folder < 0)
 		return w.folder;
 	clear_stale(w.folder);
@@ -156,7 +156,7 @@ int work_commit(struct work *w, const char *name, struct image_config *c, char r
 	if (fchown(root, 0, 0) < 0 || fchmod(root, 0755) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "can't set the mode of the image's root");
 	r = image_json_save(image, sealed.digest, now_unix_ms(), sealed.bytes, c, e);
-	auto_fd int lock = r < 0 ? -EBADF : store_lock(w->folder, "lock", true, e);
+	auto_fd int lock = r < 0 ? -EBADF : image_folder_lock(w->folder, "lock", true, e);
 	if (r == 0 && lock < 0)
 		r = lock;
 	struct refs refs = { 0 };

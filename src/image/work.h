@@ -24,8 +24,8 @@ int work_commit(struct work *w, const char *name, struct image_config *c, char r
 void work_end(struct work *w); /* always: removes the folder unless committed */
 
 /* Exclusive lock on a file of the store, for as long as the descriptor is open. */
-int store_lock(int folder, const char *file, bool wait, struct err *e);
-int store_open(struct image_store *s, struct err *e); /* makes the folder */
+int image_folder_lock(int folder, const char *file, bool wait, struct err *e);
+int image_folder_open(struct image_store *s, struct err *e); /* makes the folder */
 
 /* sources.c: the host's package sources that are the distribution's own, as one-line entries; the base suite; options for apt
  * (proxy and such) that hold on this host. Heap-owned. */
