@@ -512,7 +512,6 @@ static void run_refusals(void **state)
 	REFUSED_RUN(ERR_INVALID, "session: a session takes a shell command", s.argv = argv_of("a", NULL); set(&s.session, "s"));
 	REFUSED_RUN(ERR_INVALID, "user: not allowed", set(&s.shell, "a"); set(&s.session, "s"); set(&s.user, "root"));
 	REFUSED_RUN(ERR_INVALID, "pty: not allowed", set(&s.shell, "a"); set(&s.session, "s"); s.pty = true);
-	REFUSED_RUN(ERR_INVALID, "pty: not allowed", set(&s.shell, "a"); set(&s.session, "s"); s.pty = true);
 	REFUSED_RUN(ERR_INVALID, "env: \"1\"", set(&s.shell, "a"); pairs_add(&s.env, "1", ""));
 	REFUSED_RUN(ERR_INVALID, "user: \"no body\"", set(&s.shell, "a"); set(&s.user, "no body"));
 	REFUSED_RUN(ERR_INVALID, "cwd: 0 bytes", set(&s.shell, "a"); set(&s.cwd, ""));
