@@ -14,7 +14,7 @@ static void add_image(void *ctx, const struct image_view *v)
 	encode_image(ctx, NULL, v);
 }
 
-void image_list(struct request *r, void *dialect)
+void native_image_list(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct err e;
@@ -39,7 +39,7 @@ static const char *image_ref(const struct request *r, struct err *e)
 	return spec_validate(&s, e) < 0 ? NULL : s.image;
 }
 
-void image_get(struct request *r, void *dialect)
+void native_image_get(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct image_view v;
@@ -56,7 +56,7 @@ void image_get(struct request *r, void *dialect)
 	answer_json(n, r, 200, &b);
 }
 
-void image_delete(struct request *r, void *dialect)
+void native_image_delete(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct err e;
@@ -97,7 +97,7 @@ static int key_body_check(const struct key_body *k, struct err *e)
 	return 0;
 }
 
-void key_create(struct request *r, void *dialect)
+void native_key_create(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	const struct caller *c = req_caller(r);
@@ -133,7 +133,7 @@ static void add_key(void *ctx, const struct key_view *v)
 	encode_key(ctx, NULL, v);
 }
 
-void key_list(struct request *r, void *dialect)
+void native_key_list(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct err e;
@@ -151,7 +151,7 @@ void key_list(struct request *r, void *dialect)
 	answer_json(n, r, 200, &b);
 }
 
-void key_revoke(struct request *r, void *dialect)
+void native_key_revoke(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct err e;
@@ -177,7 +177,7 @@ static void encode_capabilities(struct jout *j, unsigned caps)
 	jout_end_object(j);
 }
 
-void server_info_get(struct request *r, void *dialect)
+void native_server_info_get(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct server_info info = { 0 };
@@ -206,7 +206,7 @@ void server_info_get(struct request *r, void *dialect)
 	answer_json(n, r, 200, &b);
 }
 
-void server_health(struct request *r, void *dialect)
+void native_server_health(struct request *r, void *dialect)
 {
 	auto_buf struct buf b;
 	buf_init(&b, 64);
@@ -232,7 +232,7 @@ static void metric(struct buf *b, const char *name, const char *type, const char
 	buf_addf(b, "# HELP %s %s\n# TYPE %s %s\n%s %" PRIu64 "\n", name, help, name, type, name, value);
 }
 
-void server_metrics(struct request *r, void *dialect)
+void native_server_metrics(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	const struct caller *c = req_caller(r);

@@ -260,7 +260,7 @@ static const struct field attach_fields[] = {
 	{ 0 },
 };
 
-void run_attach(struct request *r, void *dialect)
+void native_run_attach(struct request *r, void *dialect)
 {
 	static const struct follower_events events = { .on_output = on_output, .on_stdin_room = on_stdin_room, .on_end = on_end };
 	static const struct socket_events socket_events = { on_message, on_room, on_close };

@@ -85,7 +85,7 @@ static void say_reset(struct stream *s, const char *last)
 	emit(s, buf_str(&b));
 }
 
-void server_events(struct request *r, void *dialect)
+void native_server_events(struct request *r, void *dialect)
 {
 	static const struct header no_store = { "Cache-Control", "no-store" };
 	struct native *n = dialect;

@@ -368,7 +368,7 @@ static void by_body(struct request *r, struct native *n, enum op_kind kind, cons
 	file_request_done(&q);
 }
 
-void file_read(struct request *r, void *dialect)
+void native_file_read(struct request *r, void *dialect)
 {
 	static const struct field fields[] = {
 		F_QUERY_PATH,
@@ -379,26 +379,26 @@ void file_read(struct request *r, void *dialect)
 	by_query(r, dialect, OP_READ, fields);
 }
 
-void file_write(struct request *r, void *dialect)
+void native_file_write(struct request *r, void *dialect)
 {
 	static const struct field fields[] = { F_QUERY_PATH, F_MODE, F_BOOL("parents", parents), F_BOOL("append", append), F_BOOL("exclusive", exclusive),
 		                               { 0 } };
 	by_query(r, dialect, OP_WRITE, fields);
 }
 
-void file_delete(struct request *r, void *dialect)
+void native_file_delete(struct request *r, void *dialect)
 {
 	static const struct field fields[] = { F_QUERY_PATH, F_BOOL("recursive", recursive), { 0 } };
 	by_query(r, dialect, OP_REMOVE, fields);
 }
 
-void file_stat(struct request *r, void *dialect)
+void native_file_stat(struct request *r, void *dialect)
 {
 	static const struct field fields[] = { F_QUERY_PATH, { 0 } };
 	by_query(r, dialect, OP_STAT, fields);
 }
 
-void file_list(struct request *r, void *dialect)
+void native_file_list(struct request *r, void *dialect)
 {
 	static const struct field fields[] = {
 		F_QUERY_PATH,
@@ -408,39 +408,39 @@ void file_list(struct request *r, void *dialect)
 	by_query(r, dialect, OP_LIST, fields);
 }
 
-void file_find(struct request *r, void *dialect)
+void native_file_find(struct request *r, void *dialect)
 {
 	static const struct field fields[] = { F_QUERY_PATH, F_REQUIRED("text", text), { 0 } };
 	by_query(r, dialect, OP_FIND, fields);
 }
 
-void file_search(struct request *r, void *dialect)
+void native_file_search(struct request *r, void *dialect)
 {
 	static const struct field fields[] = { F_QUERY_PATH, F_REQUIRED("pattern", pattern), { 0 } };
 	by_query(r, dialect, OP_SEARCH, fields);
 }
 
-void file_mkdir(struct request *r, void *dialect)
+void native_file_mkdir(struct request *r, void *dialect)
 {
 	static const struct field fields[] = { F_REQUIRED("path", path), F_MODE, F_BOOL("parents", parents), F_STRING("user", user), { 0 } };
 	by_body(r, dialect, OP_MKDIR, fields);
 }
 
-void file_move(struct request *r, void *dialect)
+void native_file_move(struct request *r, void *dialect)
 {
 	static const struct field fields[] = { F_REQUIRED("from", path), F_REQUIRED("to", to), F_BOOL("overwrite", overwrite), F_STRING("user", user),
 		                               { 0 } };
 	by_body(r, dialect, OP_MOVE, fields);
 }
 
-void file_chmod(struct request *r, void *dialect)
+void native_file_chmod(struct request *r, void *dialect)
 {
 	static const struct field fields[] = { F_REQUIRED("path", path), F_MODE, F_STRING("owner", owner), F_STRING("group", group),
 		                               F_STRING("user", user), { 0 } };
 	by_body(r, dialect, OP_CHMOD, fields);
 }
 
-void file_replace(struct request *r, void *dialect)
+void native_file_replace(struct request *r, void *dialect)
 {
 	static const struct field fields[] = { F_REQUIRED("path", path), F_REQUIRED("old", old), F_REQUIRED("new", replacement), F_STRING("user", user),
 		                               { 0 } };

@@ -87,7 +87,7 @@ static void nothing(void *ctx)
 	(void)ctx;
 }
 
-void port_list(struct request *r, void *dialect)
+void native_port_list(struct request *r, void *dialect)
 {
 	static const struct op_events events = { no_info, no_match, on_values, nothing, no_data, nothing, nothing, list_end };
 	struct native *n = dialect;
@@ -191,7 +191,7 @@ static char *inner_target(const struct request *r)
 	return xasprintf("/%s%s%.*s", path ? path : "", query.n ? "?" : "", (int)query.n, query.n ? query.p : "");
 }
 
-void port_proxy(struct request *r, void *dialect)
+void native_port_proxy(struct request *r, void *dialect)
 {
 	static const struct op_events events = { no_info, no_match, no_values, on_open, on_data, on_data_end, on_room, on_end };
 	static const struct upstream_ops ops = { up_room, up_write, up_eof, up_pause, up_resume, up_close };

@@ -199,7 +199,7 @@ void answer_follow_raw(struct native *n, struct request *r, const struct run_ref
 	begin_tail(t, stream == 1 ? offset : UINT64_MAX, stream == 2 ? offset : UINT64_MAX);
 }
 
-void run_events(struct request *r, void *dialect)
+void native_run_events(struct request *r, void *dialect)
 {
 	struct query { uint64_t out, err; } query = { 0 };
 	static const struct field fields[] = {

@@ -112,7 +112,7 @@ static void answer_now(struct native *n, struct request *r, const struct run_ref
 	}
 }
 
-void run_output(struct request *r, void *dialect)
+void native_run_output(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct output_query q = { 0 };

@@ -103,7 +103,7 @@ static void on_gone(void *ctx)
 	feed_free(ctx);
 }
 
-void run_stdin(struct request *r, void *dialect)
+void native_run_stdin(struct request *r, void *dialect)
 {
 	static const struct field fields[] = { { .name = "close", .kind = FIELD_BOOL }, { 0 } };
 	static const struct follower_events events = { .on_output = on_output, .on_stdin_room = on_stdin_room, .on_end = on_run_end };

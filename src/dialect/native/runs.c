@@ -93,14 +93,14 @@ static bool wants_stream(const struct request *r)
 	return accept.n && memmem(accept.p, accept.n, "application/x-ndjson", 20);
 }
 
-void run_create(struct request *r, void *dialect)
+void native_run_create(struct request *r, void *dialect)
 {
 	struct { bool stream; } query = { wants_stream(r) };
 	static const struct field fields[] = { { .name = "stream", .kind = FIELD_BOOL }, { 0 } };
 	struct native *n = dialect;
 	struct run_spec spec;
 	struct err e;
-	int rc = run_decode(r, &spec, &e);
+	int rc = native_run_decode(r, &spec, &e);
 	if (rc >= 0)
 		rc = decode_query(r, fields, &query, &e);
 	if (rc >= 0 && spec.detach && req_query(r, "stream") && query.stream)
@@ -124,7 +124,7 @@ static void add_run(void *ctx, const struct run_view *v)
 	encode_run(ctx, NULL, v);
 }
 
-void run_list(struct request *r, void *dialect)
+void native_run_list(struct request *r, void *dialect)
 {
 	struct { char *session; } query = { 0 };
 	static const struct field fields[] = { { .name = "session", .kind = FIELD_STRING }, { 0 } };
@@ -194,7 +194,7 @@ static void waiting_done(void *ctx, const struct err *e, const struct run_view *
 	waiting_free(w);
 }
 
-void run_get(struct request *r, void *dialect)
+void native_run_get(struct request *r, void *dialect)
 {
 	struct query { bool wait, output; } query = { 0 };
 	static const struct field fields[] = {
@@ -232,7 +232,7 @@ static void answer_verb(struct native *n, struct request *r, int rc, const struc
 		answer_empty(n, r, 204);
 }
 
-void run_cancel(struct request *r, void *dialect)
+void native_run_cancel(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct run_view v;
@@ -253,7 +253,7 @@ static int set_signal(void *into, const char *where, const json_t *v, struct err
 	return decode_signal(where, v, &((struct signal_body *)into)->signo, e);
 }
 
-void run_signal(struct request *r, void *dialect)
+void native_run_signal(struct request *r, void *dialect)
 {
 	static const struct field fields[] = {
 		{ .name = "signal", .kind = FIELD_CUSTOM, .set = set_signal, .required = true },
@@ -269,7 +269,7 @@ void run_signal(struct request *r, void *dialect)
 	answer_verb(n, r, rc, &e);
 }
 
-void run_resize(struct request *r, void *dialect)
+void native_run_resize(struct request *r, void *dialect)
 {
 	struct size { uint16_t rows, cols; } size = { 0 };
 	static const struct field fields[] = {

@@ -28,12 +28,12 @@ static void created(void *ctx, const struct err *e, const struct sandbox_view *v
 		answer_sandbox(n, r, 201, v);
 }
 
-void sandbox_create(struct request *r, void *dialect)
+void native_sandbox_create(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct sandbox_spec spec;
 	struct err e;
-	if (sandbox_decode(r, &spec, &e) < 0)
+	if (native_sandbox_decode(r, &spec, &e) < 0)
 		answer_err(n, r, &e);
 	else
 		api_sandbox_create(n->api, req_caller(r), &spec, created, pending_new(n, r));
@@ -122,7 +122,7 @@ static void add_sandbox(void *ctx, const struct sandbox_view *v)
 	encode_sandbox(ctx, NULL, v);
 }
 
-void sandbox_list(struct request *r, void *dialect)
+void native_sandbox_list(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct list_query text = { 0 };
@@ -150,7 +150,7 @@ void sandbox_list(struct request *r, void *dialect)
 
 /* --- one --- */
 
-void sandbox_get(struct request *r, void *dialect)
+void native_sandbox_get(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct sandbox_view v;
@@ -176,7 +176,7 @@ static int apply(struct native *n, const struct request *r, const struct sandbox
 	return rc;
 }
 
-void sandbox_update(struct request *r, void *dialect)
+void native_sandbox_update(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct sandbox_changes c = { 0 };
@@ -208,7 +208,7 @@ static void deleted(void *ctx, const struct err *e)
 		answer_empty(n, r, 204);
 }
 
-void sandbox_delete(struct request *r, void *dialect)
+void native_sandbox_delete(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	api_sandbox_delete(n->api, req_caller(r), req_ref(r), deleted, pending_new(n, r));
@@ -226,31 +226,31 @@ static void changed(void *ctx, const struct err *e, const struct sandbox_view *v
 		answer_sandbox(n, r, 200, v);
 }
 
-void sandbox_start(struct request *r, void *dialect)
+void native_sandbox_start(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	api_sandbox_start(n->api, req_caller(r), req_ref(r), changed, pending_new(n, r));
 }
 
-void sandbox_stop(struct request *r, void *dialect)
+void native_sandbox_stop(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	api_sandbox_stop(n->api, req_caller(r), req_ref(r), changed, pending_new(n, r));
 }
 
-void sandbox_pause(struct request *r, void *dialect)
+void native_sandbox_pause(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	api_sandbox_pause(n->api, req_caller(r), req_ref(r), changed, pending_new(n, r));
 }
 
-void sandbox_resume(struct request *r, void *dialect)
+void native_sandbox_resume(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	api_sandbox_resume(n->api, req_caller(r), req_ref(r), changed, pending_new(n, r));
 }
 
-void sandbox_fork(struct request *r, void *dialect)
+void native_sandbox_fork(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct sandbox_view v;
@@ -260,7 +260,7 @@ void sandbox_fork(struct request *r, void *dialect)
 	answer_err(n, r, &e);
 }
 
-void sandbox_touch(struct request *r, void *dialect)
+void native_sandbox_touch(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct err e;
@@ -285,7 +285,7 @@ static void measured(void *ctx, const struct err *e, const struct usage *u)
 	answer_json(n, r, 200, &b);
 }
 
-void sandbox_usage(struct request *r, void *dialect)
+void native_sandbox_usage(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	api_sandbox_usage(n->api, req_caller(r), req_ref(r), measured, pending_new(n, r));

@@ -76,7 +76,7 @@ static void opened(void *ctx, const struct err *e)
 	opening_free(o);
 }
 
-void session_create(struct request *r, void *dialect)
+void native_session_create(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct session_body body = { 0 };
@@ -99,7 +99,7 @@ static void add_session(void *ctx, const struct session_view *v)
 	encode_session(ctx, NULL, v);
 }
 
-void session_list(struct request *r, void *dialect)
+void native_session_list(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct err e;
@@ -117,7 +117,7 @@ void session_list(struct request *r, void *dialect)
 	answer_json(n, r, 200, &b);
 }
 
-void session_get(struct request *r, void *dialect)
+void native_session_get(struct request *r, void *dialect)
 {
 	answer_session(dialect, r, 200, req_path_arg(r, "session"));
 }
@@ -132,7 +132,7 @@ static void closed(void *ctx, const struct err *e)
 		answer_empty(n, r, 204);
 }
 
-void session_delete(struct request *r, void *dialect)
+void native_session_delete(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	api_session_delete(n->api, req_caller(r), req_ref(r), req_path_arg(r, "session"), closed, pending_new(n, r));

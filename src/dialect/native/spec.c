@@ -145,7 +145,7 @@ int take_idempotency(const struct request *r, char **field, struct err *e)
 	return 0;
 }
 
-int sandbox_decode(const struct request *r, struct sandbox_spec *ret, struct err *e)
+int native_sandbox_decode(const struct request *r, struct sandbox_spec *ret, struct err *e)
 {
 	int rc;
 	spec_init(ret);
@@ -154,7 +154,7 @@ int sandbox_decode(const struct request *r, struct sandbox_spec *ret, struct err
 	return spec_validate(ret, e);
 }
 
-int run_decode(const struct request *r, struct run_spec *ret, struct err *e)
+int native_run_decode(const struct request *r, struct run_spec *ret, struct err *e)
 {
 	int rc;
 	run_spec_init(ret);
