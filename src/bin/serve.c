@@ -166,7 +166,7 @@ static int serve(const struct serve_options *o, struct paths *p, struct daemon *
 {
 	uid_t uid;
 	gid_t gid;
-	int warden_fd, lock;
+	int warden_fd = -EBADF, lock;
 
 	if (geteuid() != 0)
 		return err_set(e, ERR_DENIED, EPERM, "the server needs root to make boundaries: run it with sudo (it gives root up in all but one small process)");

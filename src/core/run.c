@@ -615,7 +615,7 @@ static int live_link(struct run *r, struct link **ret, struct err *e)
 
 int run_signal(struct run *r, int signo, bool tree, struct err *e)
 {
-	struct link *l;
+	struct link *l = NULL;
 
 	if (signo < 1 || signo > 64)
 		return err_set(e, ERR_INVALID, EINVAL, "signal: 1 to 64, or a name such as TERM");
@@ -627,7 +627,7 @@ int run_signal(struct run *r, int signo, bool tree, struct err *e)
 
 int run_cancel(struct run *r, struct err *e)
 {
-	struct link *l;
+	struct link *l = NULL;
 
 	if (ended(r))
 		return 0;
@@ -639,7 +639,7 @@ int run_cancel(struct run *r, struct err *e)
 
 int run_resize(struct run *r, uint16_t rows, uint16_t cols, struct err *e)
 {
-	struct link *l;
+	struct link *l = NULL;
 
 	if (!r->row.pty)
 		return err_set(e, ERR_CONFLICT, ENOTTY, "%s has no terminal", r->id);
@@ -653,7 +653,7 @@ int run_resize(struct run *r, uint16_t rows, uint16_t cols, struct err *e)
 
 ssize_t run_write(struct run *r, struct str bytes, struct err *e)
 {
-	struct link *l;
+	struct link *l = NULL;
 
 	int rc = live_link(r, &l, e);
 	if (rc < 0)
@@ -669,7 +669,7 @@ ssize_t run_write(struct run *r, struct str bytes, struct err *e)
 
 int run_close_stdin(struct run *r, struct err *e)
 {
-	struct link *l;
+	struct link *l = NULL;
 
 	int rc = live_link(r, &l, e);
 	if (rc < 0)

@@ -117,7 +117,7 @@ int disk_make_memory(uint64_t mib, uid_t owner, const struct disk_seed *seed, st
 
 static int run_mkfs(const char *path, bool journal, uint64_t mib, struct err *e)
 {
-	char inodes[24], path_env[] = "PATH=/usr/sbin:/sbin:/usr/bin:/bin", config[] = "MKE2FS_CONFIG=/dev/null";
+	char inodes[24], path_env[] = "PATH=/usr/sbin:/sbin:/usr/bin:/bin", config[] = "MKE2FS_CONFIG=/etc/mke2fs.conf";
 	char *env[] = { path_env, config, NULL };
 	/* Everything is said here, so that the host's mke2fs.conf does not matter. */
 	const char *argv[] = { "mke2fs", "-q", "-F", "-b", "4096", "-m", "0", "-I", "256", "-N", inodes, "-J", "size=4", "-O",

@@ -65,7 +65,7 @@ static int do_create(struct warden *w, struct sandbox *s, const struct warden_re
 static int do_start(struct warden *w, struct sandbox *s, const struct warden_request *rq, struct err *e)
 {
 	s->oom = s->untold = false;
-	int rc = sandbox_start(&w->keeper, s, rq, e);
+	int rc = sandbox_boot(&w->keeper, s, rq, e);
 	return rc < 0 ? rc : warden_watch(w, s);
 }
 
@@ -131,7 +131,7 @@ static int do_usage(struct warden *w, struct sandbox *s, const struct warden_req
 
 	(void)e;
 	memcpy(a.id, rq->id, sizeof a.id);
-	sandbox_usage(&w->keeper, s, &a);
+	sandbox_measure(&w->keeper, s, &a);
 	warden_send(w, &a);
 	return 1;
 }

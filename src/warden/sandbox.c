@@ -293,7 +293,7 @@ int sandbox_create(struct keeper *k, struct sandbox *s, const struct warden_requ
 	return rc;
 }
 
-int sandbox_start(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct err *e)
+int sandbox_boot(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct err *e)
 {
 	struct disk disk = DISK_INIT;
 	struct image_use *image;
@@ -393,7 +393,7 @@ int sandbox_freeze(struct keeper *k, struct sandbox *s, bool frozen)
 	return rc;
 }
 
-void sandbox_usage(struct keeper *k, struct sandbox *s, struct warden_answer *a)
+void sandbox_measure(struct keeper *k, struct sandbox *s, struct warden_answer *a)
 {
 	struct cgroup_usage u = { 0 };
 	struct statfs st;

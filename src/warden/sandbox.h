@@ -46,7 +46,7 @@ struct keeper { /* what a sandbox is made with */
 /* Makes the disk and starts it. The sandbox is stopped and new. */
 int sandbox_create(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct err *e);
 /* Starts it on the disk it has. */
-int sandbox_start(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct err *e);
+int sandbox_boot(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct err *e);
 /* RUNNING -> ENDING. */
 void sandbox_kill(struct keeper *k, struct sandbox *s);
 /* PID 1 has ended -> SWEEPING. */
@@ -56,7 +56,7 @@ int sandbox_sweep(struct keeper *k, struct sandbox *s);
 /* Of a STOPPED one: disk and record. Sets *ret_trash when the janitor has something to do. */
 int sandbox_remove(struct keeper *k, struct sandbox *s, bool *ret_trash);
 int sandbox_freeze(struct keeper *k, struct sandbox *s, bool frozen);
-void sandbox_usage(struct keeper *k, struct sandbox *s, struct warden_answer *a);
+void sandbox_measure(struct keeper *k, struct sandbox *s, struct warden_answer *a);
 /* A record left by an earlier warden: RUNNING if that very process lives, else SWEEPING. */
 void sandbox_adopt(struct keeper *k, struct sandbox *s, const struct record *r);
 
