@@ -133,9 +133,9 @@ int main(int argc, char **argv)
 	bare(v, n);
 	free(v);
 	int rc = kind_of("disk in memory", argv[2], 64, true, n);
-	if (rc == 0)
+	if (rc == 0 && !getenv("MEMORY_ONLY"))
 		rc = kind_of("disk on ext4, kept", argv[2], 1024, false, n);
-	if (rc == 0)
+	if (rc == 0 && !getenv("MEMORY_ONLY"))
 		rc = kind_of("disk on ext4, ephemeral", argv[2], 1024, true, n);
 	close(daemon_fd);
 	(void)waitpid(pid, NULL, 0);

@@ -1,7 +1,7 @@
 /* The least that can be PID 1: for tests of the boundary without the real guest. Static, musl.
  *
- * Listens on descriptor 3. A connection carries "UID\nCOMMAND" and its end; the command runs by /bin/sh with the connection as its
- * output, and the last line is "exit N". Descriptor 4 is the sandbox's cgroup, if there is one: every command gets a group of
+ * Listens on descriptor 3. A connection carries "UID\nCOMMAND" and a NUL, then the command's input; it runs by /bin/sh with the
+ * connection as input and output, and the last line is "exit N". Descriptor 4 is the sandbox's cgroup, if there is one: every command gets a group of
  * its own below, as the real guest does. */
 #include <errno.h>
 #include <fcntl.h>
@@ -41,10 +41,9 @@ static void serve(int fd, int number)
 {
 	static char text[65536];
 	size_t n = 0;
-	ssize_t r;
 
-	while (n < sizeof text - 1 && (r = read(fd, text + n, sizeof text - 1 - n)) > 0)
-		n += (size_t)r;
+	while (n < sizeof text - 1 && read(fd, text + n, 1) == 1 && text[n] != '\0')
+		n++;
 	text[n] = '\0';
 	char *command = strchr(text, '\n');
 	if (!command)
@@ -53,6 +52,7 @@ static void serve(int fd, int number)
 	pid_t pid = fork();
 	if (pid == 0) {
 		uid_t uid = (uid_t)atoi(text);
+		dup2(fd, 0);
 		dup2(fd, 1);
 		dup2(fd, 2);
 		own_group(number);
