@@ -81,24 +81,30 @@ static const char *given_data(const struct cli *cli)
 	return v && *v ? v : NULL;
 }
 
-char *cli_data_folder(const struct cli *cli)
+static char *default_data_folder(void)
 {
-	const char *given = given_data(cli), *xdg = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+	const char *xdg = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
 
-	if (given)
-		return cli_absolute(given);
 	if (geteuid() == 0)
 		return xstrdup("/var/lib/caisson");
 	return xdg && *xdg == '/' ? xasprintf("%s/caisson", xdg) : xasprintf("%s/.local/share/caisson", home && *home ? home : "");
 }
 
-char *cli_images_folder(const struct cli *cli)
+char *cli_data_folder(const struct cli *cli)
+{
+	const char *given = given_data(cli);
+
+	return given ? cli_absolute(given) : default_data_folder();
+}
+
+/* Images are the machine's, not one server's: --data does not move them. */
+char *cli_images_folder(void)
 {
 	const char *images = getenv("CAISSON_IMAGES");
 
 	if (images && *images)
 		return cli_absolute(images);
-	auto_free char *data = cli_data_folder(cli);
+	auto_free char *data = default_data_folder();
 	return xasprintf("%s/images", data);
 }
 

@@ -58,7 +58,7 @@ static inline void caisson_close_ptr(struct caisson **c)
 
 /* Where a server on this machine keeps its things, as --data and the environment say; heap strings, absolute. */
 char *cli_data_folder(const struct cli *cli);
-char *cli_images_folder(const struct cli *cli);
+char *cli_images_folder(void);
 char *cli_socket_path(const struct cli *cli);
 char *cli_absolute(const char *path); /* need not exist */
 

@@ -17,7 +17,7 @@ int default_image_ensure(const struct cli *cli, const char *image)
 
 	if (image && !streq(image, "default"))
 		return 0;
-	auto_free char *folder = cli_images_folder(cli);
+	auto_free char *folder = cli_images_folder();
 	struct image_store *s = image_store_new(folder);
 	int r = image_resolve(s, "default", &there, &e);
 	if (r == 0) {

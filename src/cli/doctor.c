@@ -11,7 +11,7 @@
 /* A line of our own below the boundary's: whether there is an image to start from. */
 static void add_image(const struct cli *cli, struct doctor_report *r)
 {
-	auto_free char *folder = cli_images_folder(cli);
+	auto_free char *folder = cli_images_folder();
 	struct image_store *s = image_store_new(folder);
 	struct image i;
 	struct err e;

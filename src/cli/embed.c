@@ -108,7 +108,7 @@ int embed_start(const struct cli *cli, struct embedded *ret)
 	s.folder = make_folder();
 	if (!s.folder)
 		return cli_fail("can't make a folder in %s: %s", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", strerror(errno));
-	auto_free char *images = cli_images_folder(cli), *socket = xasprintf("%s/api.sock", s.folder);
+	auto_free char *images = cli_images_folder(), *socket = xasprintf("%s/api.sock", s.folder);
 	s.url = xasprintf("unix:%s", socket);
 	char number[12];
 	snprintf(number, sizeof number, "%d", FD_LIFETIME);

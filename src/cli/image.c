@@ -52,7 +52,7 @@ static bool begin(struct images *i, struct cli *cli, int argc, char **argv, int 
 		i->a.exit_code = cli_fail("images are changed by root only: run this with sudo");
 		return false;
 	}
-	auto_free char *folder = cli_images_folder(cli);
+	auto_free char *folder = cli_images_folder();
 	i->store = image_store_new(folder);
 	return true;
 }

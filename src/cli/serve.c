@@ -8,7 +8,7 @@ enum { OPT_LISTEN = 1, OPT_SOCKET, OPT_IMAGES, OPT_BOUNDARY, OPT_PUBLIC_URL, OPT
 static const struct option_spec options[] = {
 	{ OPT_LISTEN, 0, "listen", "ADDRESS", "HOST:PORT (default: 127.0.0.1:4780), or none" },
 	{ OPT_SOCKET, 0, "socket", "PATH", "unix socket (default: /run/caisson/api.sock; with --data: DIR/api.sock)" },
-	{ OPT_IMAGES, 0, "images", "DIR", "folder of images (default: images in the data folder)" },
+	{ OPT_IMAGES, 0, "images", "DIR", "folder of images (default: the one of this machine, as `image ls` shows it)" },
 	{ OPT_BOUNDARY, 0, "boundary", "KIND", "boundary of sandboxes that ask for none: vm or process" },
 	{ OPT_PUBLIC_URL, 0, "public-url", "URL", "how clients reach this server, for links to ports" },
 	{ OPT_LOG, 0, "log", "LEVEL", "debug, info, warn or error (default: $CAISSON_LOG, else warn)" },
@@ -76,7 +76,7 @@ static int run(struct cli *cli, int argc, char **argv)
 	/* An ephemeral server is somebody's private one: on TCP only when asked to. */
 	s.listen = streq(listen, "none") ? NULL : listen ? listen : s.ephemeral ? NULL : "127.0.0.1:4780";
 	auto_free char *data = cli_data_folder(cli), *at = socket ? cli_absolute(socket) : cli_socket_path(cli),
-		       *folder = images ? cli_absolute(images) : cli_images_folder(cli);
+		       *folder = images ? cli_absolute(images) : cli_images_folder();
 	s.data = data;
 	s.socket = at;
 	s.images = folder;
