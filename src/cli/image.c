@@ -276,6 +276,6 @@ const struct command command_image = {
 	.name = "image",
 	.synopsis = "ls|build|add|tag|rm|map ...",
 	.summary = "Make, list, map and remove images on this machine",
-	.help = "They are in DATA/images (else $CAISSON_IMAGES), and are changed by root.\n",
+	.help = "They are in $CAISSON_IMAGES, else /var/lib/caisson/images, whatever --data says; root changes them.\n",
 	.subcommands = (const struct command *const[]){ &image_ls, &image_build, &image_add_, &image_tag_, &image_rm, &image_map_, NULL },
 };

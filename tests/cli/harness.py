@@ -84,7 +84,7 @@ def start(*args, with_env=None, **options):
 
 
 def equal(got, want, what=""):
-    assert got == want, f"{what}: got {got!r}, want {want!r}"
+    assert got == want, f"{what}: got {repr(got)[:400]}, want {repr(want)[:400]}"
 
 
 def contains(text, part, what=""):
