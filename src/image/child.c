@@ -111,6 +111,7 @@ static int write_all(int fd, const char *p, size_t n)
 static int pump(int in, int out, uint64_t max)
 {
 	static char block[256 << 10];
+	bool wanted = true; /* when the reader has had enough, the rest is still read: a damaged or endless end must show */
 	for (;;) {
 		ssize_t n = read(in, block, sizeof block);
 		if (n <= 0)
@@ -118,8 +119,7 @@ static int pump(int in, int out, uint64_t max)
 		if ((uint64_t)n > max)
 			return CHILD_PUMP_OVER;
 		max -= (uint64_t)n;
-		if (write_all(out, block, (size_t)n) < 0)
-			return 0; /* the reader had enough; its own status says why */
+		wanted = wanted && write_all(out, block, (size_t)n) == 0;
 	}
 }
 
@@ -182,6 +182,8 @@ static bool tells_cause(const char *line)
 static int follow_line(void *ctx, const char *line)
 {
 	struct follow *f = ctx;
+	const char *message = strstr(line, " msg=\""); /* time and level come before it: no news to the reader */
+	line = message ? message + 5 : line;
 	if (line[strspn(line, " \t")])
 		snprintf(f->last, sizeof f->last, "%s", line);
 	if (!f->first_error[0] && tells_cause(line))

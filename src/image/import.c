@@ -159,8 +159,10 @@ static int run_tar(const struct work *w, int archive, bool extract, uint64_t *by
 		return err_set(e, ERR_LIMIT, EFBIG, "the archive has more than %llu files", (unsigned long long)*entries);
 	if (pump == CHILD_PUMP_OVER)
 		return err_set(e, ERR_LIMIT, EFBIG, "the archive unfolds to more than %llu MiB", (unsigned long long)(stream_max >> 20));
-	if (unpack && unpack != 128 + SIGPIPE)
+	if (unpack)
 		return err_set(e, ERR_INVALID, EBADMSG, "the archive is damaged: it can't be decompressed");
+	if (tar == 128 + SIGXFSZ)
+		return err_set(e, ERR_LIMIT, EFBIG, "a file of the archive is larger than %llu MiB", (unsigned long long)(w->options.max_bytes >> 20));
 	if (tar)
 		return err_set(e, ERR_INVALID, EBADMSG, "the archive can't be unpacked: %s", l.complaint[0] ? l.complaint : "tar refused it");
 	*entries -= l.entries;

@@ -106,9 +106,12 @@ static int drop_capabilities(void)
 	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -errno : 0;
 }
 
-/* The child that stays behind: PID namespaces take effect for its own child only. */
-static _Noreturn void stand_by(pid_t pid)
+/* Forks; the child returns, the parent waits for it and ends as it did. */
+static int stand_by(void)
 {
+	pid_t pid = fork();
+	if (pid <= 0)
+		return pid < 0 ? -errno : 0;
 	close_range(0, ~0U, 0);
 	int status = 0;
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -125,21 +128,22 @@ int jail_enter(const struct child_jail *j)
 {
 	if (unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS) < 0)
 		return -errno;
-	pid_t pid = fork();
-	if (pid < 0)
-		return -errno;
-	if (pid > 0)
-		stand_by(pid);
+	int r = stand_by(); /* a new PID namespace is entered by the next child */
+	if (r < 0)
+		return r;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	setsid();
 	/* Opened here and not before: a mount of another mount namespace can't be bound. */
 	struct opened o = { open_folder(j->out), open_folder(j->in) };
 	if ((j->out && o.out < 0) || (j->in && o.in < 0))
 		return -errno;
-	int r = build_root(&o);
+	r = build_root(&o);
 	if (r == 0)
 		r = enter_root();
 	if (r == 0 && j->out && chdir("/out") < 0)
 		r = -errno;
-	return r < 0 ? r : drop_capabilities();
+	if (r == 0)
+		r = drop_capabilities();
+	/* PID 1 is deaf to signals such as SIGXFSZ and SIGPIPE, which must end a tool; so PID 1 is this one, and the tool its child. */
+	return r < 0 ? r : stand_by();
 }
