@@ -78,10 +78,14 @@ void daemon_free(struct daemon *d)
 
 /* --- ending: refuse new work, let answers finish, end or leave the sandboxes, close everything, the loop runs out --- */
 
+/* No request is left: the dialects and the server close their handles, and the loop runs out. */
 static void on_core_closed(void *ctx)
 {
 	struct daemon *d = ctx;
 
+	daytona_free(take_ptr(&d->daytona));
+	server_free(take_ptr(&d->server));
+	native_free(take_ptr(&d->native));
 	for (size_t i = 0; i < d->n_boundaries; i++)
 		d->boundaries[i]->ops->free(d->boundaries[i]);
 	d->n_boundaries = 0;
@@ -227,7 +231,8 @@ static void disassemble(struct daemon *d)
 {
 	if (d->daytona)
 		daytona_free(d->daytona);
-	server_free(take_ptr(&d->server));
+	if (d->server)
+		server_free(take_ptr(&d->server));
 	if (d->native)
 		native_free(d->native);
 	api_free(d->api);

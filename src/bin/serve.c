@@ -27,7 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LOCK_WAIT_MS = 15000, BIND_WAIT_MS = 5000, POLL_MS = 20 };
+enum { LOCK_WAIT_MS = 15000, BIND_WAIT_MS = 5000, WARDEN_WAIT_MS = 10000, POLL_MS = 2 };
 #define DAEMON_UID 0x3fffffffu /* without a user "caisson": just below the uid ranges of the sandboxes */
 
 struct paths {
@@ -115,7 +115,7 @@ static int bind_sockets(uv_loop_t *loop, const struct serve_options *o, struct d
 	return rc;
 }
 
-static int start_warden(const struct serve_options *o, int lock, uid_t uid, gid_t gid, int *ret_fd, struct err *e)
+static pid_t start_warden(const struct serve_options *o, int lock, uid_t uid, gid_t gid, int *ret_fd, struct err *e)
 {
 	int pair[2];
 
@@ -134,7 +134,14 @@ static int start_warden(const struct serve_options *o, int lock, uid_t uid, gid_
 	}
 	close_fd(pair[1]);
 	*ret_fd = pair[0];
-	return 0;
+	return pid;
+}
+
+/* It tidies up after us: when this program has ended, so should everything it leaves behind. */
+static void wait_for_warden(pid_t pid)
+{
+	for (int waited = 0; waitpid(pid, NULL, WNOHANG) == 0 && waited < WARDEN_WAIT_MS; waited += POLL_MS)
+		usleep(POLL_MS * 1000);
 }
 
 static int drop_privileges(uid_t uid, gid_t gid, struct err *e)
@@ -162,7 +169,7 @@ static void raise_file_limit(void)
 	}
 }
 
-static int serve(const struct serve_options *o, struct paths *p, struct daemon **d, uv_loop_t *loop, struct err *e)
+static int serve(const struct serve_options *o, struct paths *p, struct daemon **d, uv_loop_t *loop, pid_t *warden, struct err *e)
 {
 	uid_t uid;
 	gid_t gid;
@@ -185,9 +192,9 @@ static int serve(const struct serve_options *o, struct paths *p, struct daemon *
 		return rc;
 	if (chown(o->socket, uid, gid) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "cannot give %s to the daemon", o->socket);
-	rc = start_warden(o, lock, uid, gid, &warden_fd, e);
-	if (rc < 0)
-		return rc;
+	*warden = start_warden(o, lock, uid, gid, &warden_fd, e);
+	if (*warden < 0)
+		return *warden;
 	rc = drop_privileges(uid, gid, e);
 	if (rc < 0)
 		return rc;
@@ -200,6 +207,7 @@ int serve_main(const struct serve_options *o)
 {
 	struct paths paths = { 0 };
 	struct daemon *d = NULL;
+	pid_t warden = -1;
 	uv_loop_t loop;
 	struct err e;
 	int code = 1;
@@ -208,10 +216,12 @@ int serve_main(const struct serve_options *o)
 	log_set_name("caissond");
 	prctl(PR_SET_NAME, "caissond");
 	uv_loop_init(&loop);
-	if (serve(o, &paths, &d, &loop, &e) < 0)
+	if (serve(o, &paths, &d, &loop, &warden, &e) < 0)
 		fprintf(stderr, "caisson: %s\n", e.message);
 	else
 		code = daemon_run(d, paths.state, paths.key);
+	if (warden > 0)
+		wait_for_warden(warden);
 	daemon_free(d);
 	paths_done(&paths);
 	uv_loop_close(&loop);
