@@ -27,14 +27,18 @@ static void creation_drop(struct call *c)
 	free(x->id);
 }
 
+static void replace(char **to, char *take)
+{
+	free(*to);
+	*to = take;
+}
+
 static int text_field(const json_t *body, const char *key, char **to, struct err *e)
 {
 	const char *text = NULL;
 	int rc = want_text(body, key, &text, e);
-	if (rc > 0 && *text) {
-		free(*to);
-		*to = xstrdup(text);
-	}
+	if (rc > 0 && *text)
+		replace(to, xstrdup(text));
 	return rc;
 }
 
@@ -46,7 +50,7 @@ static int image(const json_t *body, struct creation *x, struct err *e)
 		return rc;
 	if (!json_is_object(build))
 		return err_set(e, ERR_INVALID, EINVAL, "buildInfo must be an object");
-	if (x->spec.image)
+	if (rc > 0)
 		return err_set(e, ERR_INVALID, EINVAL, "give snapshot or buildInfo, not both");
 	const char *text = NULL;
 	const json_t *hashes = NULL;
@@ -59,11 +63,15 @@ static int image(const json_t *body, struct creation *x, struct err *e)
 	struct dockerfile f = { 0 };
 	rc = dockerfile_parse(str_of(text), &f, e);
 	if (rc == 0) {
-		x->spec.image = take_ptr(&f.image);
-		x->spec.user = take_ptr(&f.user);
-		x->made_workdir = xstrdup(f.workdir);
-		x->spec.workdir = take_ptr(&f.workdir);
-		pairs_copy(&x->spec.env, &f.env);
+		replace(&x->spec.image, take_ptr(&f.image));
+		if (f.user)
+			replace(&x->spec.user, take_ptr(&f.user));
+		if (f.workdir) {
+			x->made_workdir = xstrdup(f.workdir);
+			replace(&x->spec.workdir, take_ptr(&f.workdir));
+		}
+		for (size_t i = 0; i < f.env.n; i++)
+			pairs_add(&x->spec.env, f.env.v[i].key, f.env.v[i].value);
 		char now[25];
 		format_iso8601(now_unix_ms(), now);
 		json_object_set_new(x->extra, "buildInfo",

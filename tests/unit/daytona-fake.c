@@ -1,0 +1,891 @@
+#include "daytona-fake.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+
+enum { SANDBOXES = 16, RUNS = 64, FILES = 64, SESSIONS = 8 };
+
+struct box {
+	bool used;
+	char id[37];
+	struct sandbox_spec spec;
+	enum sandbox_state state;
+};
+struct fake_run {
+	struct box *box;
+	char id[16];
+	struct run_spec spec;
+	struct fake_command what;
+	bool pty_open;
+	struct buf in;
+};
+struct fake_session {
+	struct box *box;
+	char *id;
+	bool alive;
+};
+struct follower {
+	uv_timer_t timer; /* first: freed by close */
+	struct api *a;
+	struct fake_run *run;
+	uint64_t at[2];
+	struct follower_events ev;
+	void *ctx;
+	bool paused, ended, freed;
+};
+struct api_op {
+	uv_timer_t timer;
+	struct api *a;
+	struct op_spec spec;
+	char *path;
+	struct op_events ev;
+	void *ctx;
+	size_t room, sent;
+	struct buf in;
+	bool opened, eof, paused, done;
+};
+struct subscription {
+	struct subscription *next;
+	void (*on_event)(void *, const struct event_view *);
+	void *ctx;
+	struct api *a;
+};
+struct api {
+	uv_loop_t *loop;
+	struct box boxes[SANDBOXES];
+	struct fake_run runs[RUNS];
+	size_t n_runs, pending;
+	struct fake_session sessions[SESSIONS];
+	struct fake_file files[FILES];
+	struct subscription *subscriptions;
+	struct sandbox_spec last;
+	struct buf head;
+};
+
+static const struct fake_command *commands;
+static size_t n_commands;
+
+void fake_set_commands(const struct fake_command *c, size_t n)
+{
+	commands = c;
+	n_commands = n;
+}
+
+struct api *fake_new(uv_loop_t *loop)
+{
+	struct api *a = xcalloc(1, sizeof(*a));
+	a->loop = loop;
+	buf_init(&a->head, 1 << 20);
+	return a;
+}
+
+void fake_free(struct api *a)
+{
+	for (size_t i = 0; i < SANDBOXES; i++)
+		if (a->boxes[i].id[0])
+			spec_done(&a->boxes[i].spec);
+	for (size_t i = 0; i < a->n_runs; i++) {
+		run_spec_done(&a->runs[i].spec);
+		buf_done(&a->runs[i].in);
+	}
+	for (size_t i = 0; i < SESSIONS; i++)
+		free(a->sessions[i].id);
+	for (size_t i = 0; i < FILES; i++) {
+		free(a->files[i].path);
+		buf_done(&a->files[i].data);
+	}
+	spec_done(&a->last);
+	buf_done(&a->head);
+	free(a);
+}
+
+size_t fake_pending(struct api *a)
+{
+	return a->pending;
+}
+const char *fake_seen_head(struct api *a)
+{
+	return a->head.len ? a->head.data : "";
+}
+const struct run_spec *fake_last_run(struct api *a)
+{
+	return &a->runs[a->n_runs - 1].spec;
+}
+const struct sandbox_spec *fake_last_spec(struct api *a)
+{
+	return &a->last;
+}
+
+const struct fake_file *fake_file(struct api *a, const char *path)
+{
+	for (size_t i = 0; i < FILES; i++)
+		if (streq(a->files[i].path, path))
+			return &a->files[i];
+	return NULL;
+}
+
+void fake_put_file(struct api *a, const char *path, const void *p, size_t n)
+{
+	size_t i;
+	for (i = 0; i < FILES && a->files[i].path && !streq(a->files[i].path, path); i++)
+		;
+	assert(i < FILES);
+	free(a->files[i].path);
+	buf_done(&a->files[i].data);
+	a->files[i].path = xstrdup(path);
+	buf_init(&a->files[i].data, 64 << 20);
+	buf_add(&a->files[i].data, p, n);
+}
+
+/* --- keys --- */
+
+void api_forget(struct api *a, void *ctx)
+{
+	(void)a, (void)ctx;
+}
+
+int api_authenticate(struct api *a, struct str key, struct caller *ret, struct err *e)
+{
+	(void)a;
+	if (!str_eqz(key, FAKE_KEY))
+		return err_set(e, ERR_UNAUTHENTICATED, 0, "not a valid key");
+	snprintf(ret->tenant, sizeof(ret->tenant), "t");
+	return 0;
+}
+
+static struct box *lookup(struct api *a, const char *ref, struct err *e)
+{
+	for (size_t i = 0; i < SANDBOXES; i++)
+		if (a->boxes[i].used && (streq(a->boxes[i].id, ref) || streq(a->boxes[i].spec.name, ref)))
+			return &a->boxes[i];
+	err_set(e, ERR_NOT_FOUND, ENOENT, "no sandbox %s", ref);
+	return NULL;
+}
+
+int api_authenticate_preview(struct api *a, const char *ref, struct str token, struct caller *ret, struct err *e)
+{
+	(void)ret;
+	return lookup(a, ref, e) && str_eqz(token, FAKE_TOKEN) ? 0 : err_set(e, ERR_UNAUTHENTICATED, 0, "no");
+}
+
+int api_owner_of(struct api *a, const char *id, struct caller *ret, struct err *e)
+{
+	(void)ret;
+	return lookup(a, id, e) ? 0 : -ENOENT;
+}
+
+/* --- sandboxes --- */
+
+static void view_of(const struct box *b, struct sandbox_view *v)
+{
+	*v = (struct sandbox_view){ .id = b->id, .name = b->spec.name, .state = b->state, .boundary = "process", .spec = &b->spec, .user = "daytona",
+		                    .owner = "k", .preview_token = FAKE_TOKEN, .created_ms = 1767225600000, .updated_ms = 1767225600000, .active_ms = 1767225600000 };
+}
+
+static void tell(struct api *a, const char *type, const struct box *b, enum sandbox_state old)
+{
+	struct sandbox_view v;
+	view_of(b, &v);
+	const struct event_view ev = { .type = type, .sandbox = &v, .old_state = old };
+	for (struct subscription *s = a->subscriptions, *next; s; s = next) {
+		next = s->next;
+		s->on_event(s->ctx, &ev);
+	}
+}
+
+void api_sandbox_create(struct api *a, const struct caller *c, const struct sandbox_spec *spec, api_sandbox_fn done, void *ctx)
+{
+	(void)c;
+	struct err e = { 0 };
+	struct sandbox_view v;
+	struct box *b = a->boxes;
+	while (b->used)
+		b++;
+	int rc = spec_validate(spec, &e);
+	if (rc == 0 && spec->image && !streq(spec->image, "default") && !streq(spec->image, "debian:12"))
+		rc = err_set(&e, ERR_NOT_FOUND, ENOENT, "image %s is not here: default, debian:12 are", spec->image);
+	struct err quiet;
+	if (rc == 0 && spec->name && lookup(a, spec->name, &quiet))
+		rc = err_set(&e, ERR_CONFLICT, EEXIST, "name %s is taken", spec->name);
+	if (rc < 0) {
+		done(ctx, &e, NULL);
+		return;
+	}
+	if (b->id[0])
+		spec_done(&b->spec);
+	*b = (struct box){ .used = true, .state = SANDBOX_RUNNING };
+	random_uuid(b->id);
+	spec_init(&b->spec);
+	b->spec.name = xstrdup(spec->name ? spec->name : b->id);
+	b->spec.image = xstrdup(spec->image);
+	b->spec.user = xstrdup(spec->user);
+	b->spec.workdir = xstrdup(spec->workdir);
+	b->spec.extra = xstrdup(spec->extra);
+	b->spec.resources = spec->resources;
+	b->spec.lifetime = spec->lifetime;
+	b->spec.network = spec->network;
+	pairs_copy(&b->spec.env, &spec->env);
+	pairs_copy(&b->spec.labels, &spec->labels);
+	view_of(b, &v);
+	tell(a, "sandbox.created", b, SANDBOX_CREATING);
+	done(ctx, NULL, &v);
+}
+
+int api_sandbox_get(struct api *a, const struct caller *c, const char *ref, struct sandbox_view *ret, struct err *e)
+{
+	(void)c;
+	struct box *b = lookup(a, ref, e);
+	if (!b)
+		return -ENOENT;
+	view_of(b, ret);
+	return 0;
+}
+
+int api_sandbox_list(struct api *a, const struct caller *c, const struct sandbox_query *q, void (*each)(void *, const struct sandbox_view *), void *ctx,
+                     char **ret_next, uint64_t *ret_total, struct err *e)
+{
+	(void)c, (void)e;
+	uint64_t seen = 0, from = q->cursor ? strtoull(q->cursor, NULL, 10) : q->skip, total = 0;
+	*ret_next = NULL;
+	for (size_t i = 0; i < SANDBOXES; i++) {
+		struct box *b = &a->boxes[i];
+		bool match = b->used && (!q->states || (q->states & (1U << b->state)));
+		for (size_t k = 0; match && k < q->labels.n; k++)
+			match = streq(pairs_get(&b->spec.labels, q->labels.v[k].key), q->labels.v[k].value);
+		if (!match)
+			continue;
+		total++;
+		if (total <= from || seen >= q->limit)
+			continue;
+		struct sandbox_view v;
+		view_of(b, &v);
+		each(ctx, &v);
+		seen++;
+	}
+	if (from + seen < total)
+		*ret_next = xasprintf("%llu", (unsigned long long)(from + seen));
+	if (ret_total)
+		*ret_total = total;
+	return 0;
+}
+
+static void enter(struct api *a, const char *ref, enum sandbox_state state, api_sandbox_fn done, void *ctx)
+{
+	struct err e = { 0 };
+	struct sandbox_view v;
+	struct box *b = lookup(a, ref, &e);
+	if (!b) {
+		done(ctx, &e, NULL);
+		return;
+	}
+	enum sandbox_state old = b->state;
+	b->state = state;
+	tell(a, "sandbox.state", b, old);
+	view_of(b, &v);
+	done(ctx, NULL, &v);
+}
+
+void api_sandbox_start(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx)
+{
+	(void)c;
+	enter(a, ref, SANDBOX_RUNNING, done, ctx);
+}
+void api_sandbox_stop(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx)
+{
+	(void)c;
+	enter(a, ref, SANDBOX_STOPPED, done, ctx);
+}
+void api_sandbox_pause(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx)
+{
+	(void)a, (void)c, (void)ref;
+	struct err e;
+	err_set(&e, ERR_UNSUPPORTED, 0, "this boundary cannot pause");
+	done(ctx, &e, NULL);
+}
+void api_sandbox_resume(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx)
+{
+	api_sandbox_pause(a, c, ref, done, ctx);
+}
+void api_sandbox_delete(struct api *a, const struct caller *c, const char *ref, api_done_fn done, void *ctx)
+{
+	(void)c;
+	struct err e = { 0 };
+	struct box *b = lookup(a, ref, &e);
+	if (b) {
+		b->used = false;
+		b->state = SANDBOX_DELETED;
+		tell(a, "sandbox.deleted", b, SANDBOX_DELETING);
+	}
+	done(ctx, b ? NULL : &e);
+}
+int api_sandbox_set_labels(struct api *a, const struct caller *c, const char *ref, const struct pairs *labels, struct err *e)
+{
+	(void)c;
+	struct box *b = lookup(a, ref, e);
+	if (!b)
+		return -ENOENT;
+	pairs_done(&b->spec.labels);
+	pairs_copy(&b->spec.labels, labels);
+	return 0;
+}
+int api_sandbox_set_env(struct api *a, const struct caller *c, const char *ref, const struct pairs *set, char *const *unset, struct err *e)
+{
+	(void)c;
+	struct box *b = lookup(a, ref, e);
+	if (!b)
+		return -ENOENT;
+	struct pairs env = { 0 };
+	for (size_t i = 0; i < b->spec.env.n; i++) {
+		bool gone = false;
+		for (size_t k = 0; unset && unset[k]; k++)
+			gone |= streq(unset[k], b->spec.env.v[i].key);
+		if (!gone)
+			pairs_add(&env, b->spec.env.v[i].key, b->spec.env.v[i].value);
+	}
+	for (size_t i = 0; i < set->n; i++)
+		pairs_add(&env, set->v[i].key, set->v[i].value);
+	pairs_done(&b->spec.env);
+	b->spec.env = env;
+	return 0;
+}
+int api_sandbox_set_lifetime(struct api *a, const struct caller *c, const char *ref, const struct lifetime *l, struct err *e)
+{
+	(void)c;
+	struct box *b = lookup(a, ref, e);
+	if (!b)
+		return -ENOENT;
+	b->spec.lifetime = *l;
+	return 0;
+}
+int api_sandbox_set_extra(struct api *a, const struct caller *c, const char *ref, const char *extra, struct err *e)
+{
+	(void)c;
+	struct box *b = lookup(a, ref, e);
+	if (!b)
+		return -ENOENT;
+	free(b->spec.extra);
+	b->spec.extra = xstrdup(extra);
+	return 0;
+}
+int api_sandbox_touch(struct api *a, const struct caller *c, const char *ref, struct err *e)
+{
+	(void)c;
+	return lookup(a, ref, e) ? 0 : -ENOENT;
+}
+void api_sandbox_usage(struct api *a, const struct caller *c, const char *ref, api_usage_fn done, void *ctx)
+{
+	(void)a, (void)c, (void)ref;
+	const struct usage u = { .memory_bytes = 100, .memory_limit_bytes = 1000, .cpu_limit = 2, .disk_bytes = 5, .disk_limit_bytes = 50 };
+	done(ctx, NULL, &u);
+}
+
+/* --- runs --- */
+
+static const char *text_of(const struct run_spec *s)
+{
+	return s->shell ? s->shell : s->code ? s->code : s->argv[0];
+}
+
+static void run_view_of(const struct fake_run *r, bool ended, struct run_view *v)
+{
+	*v = (struct run_view){ .id = r->id, .session = r->spec.session, .display = r->spec.display ? r->spec.display : text_of(&r->spec), .pty = r->spec.pty };
+	v->state = !ended ? RUN_RUNNING : r->what.lost ? RUN_LOST : r->what.failed ? RUN_FAILED : RUN_EXITED;
+	v->exit_code = r->what.code;
+	v->timed_out = r->what.timed_out;
+	v->oom = r->what.oom;
+	v->truncated = r->what.truncated;
+	v->message = r->what.failed ? "no such directory" : NULL;
+	v->stdout_bytes = strlen(r->what.out);
+	v->stderr_bytes = strlen(r->what.err);
+	v->started_ms = 1767225600000;
+}
+
+void api_run_start(struct api *a, const struct caller *c, const char *ref, const struct run_spec *spec, api_run_fn done, void *ctx)
+{
+	(void)c;
+	struct err e = { 0 };
+	struct box *b = lookup(a, ref, &e);
+	if (!b || run_spec_validate(spec, &e) < 0) {
+		done(ctx, &e, NULL);
+		return;
+	}
+	assert(a->n_runs < RUNS);
+	struct fake_run *r = &a->runs[a->n_runs++];
+	*r = (struct fake_run){ .box = b };
+	snprintf(r->id, sizeof(r->id), "run_%zu", a->n_runs);
+	run_spec_init(&r->spec);
+	r->spec.shell = xstrdup(spec->shell);
+	r->spec.code = xstrdup(spec->code);
+	r->spec.language = spec->language;
+	r->spec.session = xstrdup(spec->session);
+	r->spec.display = xstrdup(spec->display);
+	r->spec.cwd = xstrdup(spec->cwd);
+	r->spec.timeout_ms = spec->timeout_ms;
+	r->spec.merge_stderr = spec->merge_stderr;
+	r->spec.stdin_open = spec->stdin_open;
+	r->spec.pty = spec->pty;
+	r->spec.rows = spec->rows;
+	r->spec.cols = spec->cols;
+	pairs_copy(&r->spec.env, &spec->env);
+	if (spec->argv) {
+		r->spec.argv = xcalloc(2, sizeof(char *));
+		r->spec.argv[0] = xstrdup(spec->argv[0]);
+	}
+	r->pty_open = spec->pty;
+	buf_init(&r->in, 1 << 20);
+	r->what = (struct fake_command){ .text = text_of(&r->spec), .out = text_of(&r->spec), .err = "" };
+	for (size_t i = 0; i < n_commands; i++)
+		if (streq(commands[i].text, r->what.text))
+			r->what = commands[i];
+	struct run_view v;
+	run_view_of(r, false, &v);
+	done(ctx, NULL, &v);
+}
+
+static struct fake_run *find_run(struct api *a, const char *ref, const char *id, struct err *e)
+{
+	struct box *b = lookup(a, ref, e);
+	for (size_t i = 0; b && i < a->n_runs; i++)
+		if (a->runs[i].box == b && streq(a->runs[i].id, id))
+			return &a->runs[i];
+	err_set(e, ERR_NOT_FOUND, ENOENT, "no run %s", id);
+	return NULL;
+}
+
+int api_run_get(struct api *a, const struct caller *c, const char *ref, const char *run, struct run_view *ret, struct err *e)
+{
+	(void)c;
+	struct fake_run *r = find_run(a, ref, run, e);
+	if (!r)
+		return -ENOENT;
+	run_view_of(r, !r->pty_open && !r->spec.stdin_open, ret);
+	return 0;
+}
+
+int api_run_list(struct api *a, const struct caller *c, const char *ref, const char *session, void (*each)(void *, const struct run_view *), void *ctx,
+                 struct err *e)
+{
+	(void)c;
+	struct box *b = lookup(a, ref, e);
+	if (!b)
+		return -ENOENT;
+	for (size_t i = 0; i < a->n_runs; i++) {
+		struct run_view v;
+		run_view_of(&a->runs[i], !a->runs[i].pty_open, &v);
+		if (a->runs[i].box == b && (!session || streq(session, v.session)))
+			each(ctx, &v);
+	}
+	return 0;
+}
+
+int api_run_output(struct api *a, const struct caller *c, const char *ref, const char *run, int stream, uint64_t offset, size_t max, struct buf *out,
+                   struct err *e)
+{
+	(void)c;
+	struct fake_run *r = find_run(a, ref, run, e);
+	if (!r)
+		return -ENOENT;
+	const char *text = stream == 1 ? r->what.out : r->what.err;
+	size_t n = strlen(text);
+	if (offset < n)
+		buf_add(out, text + offset, MIN(max, n - offset));
+	return 0;
+}
+
+int api_run_cancel(struct api *a, const struct caller *c, const char *ref, const char *run, struct err *e)
+{
+	(void)c;
+	struct fake_run *r = find_run(a, ref, run, e);
+	if (!r)
+		return -ENOENT;
+	r->pty_open = false;
+	r->what.code = 137;
+	return 0;
+}
+int api_run_resize(struct api *a, const struct caller *c, const char *ref, const char *run, uint16_t rows, uint16_t cols, struct err *e)
+{
+	(void)c;
+	struct fake_run *r = find_run(a, ref, run, e);
+	if (!r)
+		return -ENOENT;
+	r->spec.rows = rows;
+	r->spec.cols = cols;
+	return 0;
+}
+
+/* Takes three bytes at a time; "exit" ends a pty. */
+ssize_t api_run_write(struct api *a, const struct caller *c, const char *ref, const char *run, struct str bytes, struct err *e)
+{
+	(void)c;
+	struct fake_run *r = find_run(a, ref, run, e);
+	if (!r)
+		return -ENOENT;
+	if (!r->spec.stdin_open && !r->pty_open)
+		return err_set(e, ERR_GONE, EPIPE, "closed");
+	size_t n = MIN(bytes.n, 3);
+	buf_add(&r->in, bytes.p, n);
+	if (r->pty_open && strstr(r->in.data, "exit"))
+		r->pty_open = false;
+	return (ssize_t)n;
+}
+
+static void follower_step(uv_timer_t *t)
+{
+	struct follower *f = (struct follower *)t;
+	const char *texts[2] = { f->run->what.out, f->run->what.err };
+	for (int i = 0; i < 2 && !f->paused && !f->freed; i++) {
+		size_t n = strlen(texts[i]);
+		if (f->at[i] < n) { /* a little at a time */
+			size_t step = MIN(n - f->at[i], 4096);
+			uint64_t at = f->at[i];
+			f->at[i] += step;
+			f->ev.on_output(f->ctx, i + 1, at, (struct str){ texts[i] + at, step });
+		}
+	}
+	if (f->freed || f->ended)
+		return;
+	if (f->ev.on_stdin_room)
+		f->ev.on_stdin_room(f->ctx);
+	if (f->freed || f->paused || f->run->pty_open || f->at[0] < strlen(texts[0]) || f->at[1] < strlen(texts[1]))
+		return;
+	struct run_view v;
+	run_view_of(f->run, true, &v);
+	f->ended = true;
+	f->ev.on_end(f->ctx, &v);
+}
+
+struct follower *api_run_follow(struct api *a, const struct caller *c, const char *ref, const char *run, uint64_t stdout_offset, uint64_t stderr_offset,
+                                const struct follower_events *ev, void *ctx, struct err *e)
+{
+	(void)c;
+	struct fake_run *r = find_run(a, ref, run, e);
+	if (!r)
+		return NULL;
+	struct follower *f = xcalloc(1, sizeof(*f));
+	*f = (struct follower){ .a = a, .run = r, .ev = *ev, .ctx = ctx, .at = { stdout_offset, stderr_offset } };
+	uv_timer_init(a->loop, &f->timer);
+	uv_timer_start(&f->timer, follower_step, 1, 1);
+	a->pending++;
+	return f;
+}
+void follower_pause(struct follower *f)
+{
+	f->paused = true;
+}
+void follower_resume(struct follower *f)
+{
+	f->paused = false;
+}
+static void free_handle(uv_handle_t *h)
+{
+	free(h);
+}
+void follower_free(struct follower *f)
+{
+	assert(!f->freed);
+	f->freed = true;
+	f->a->pending--;
+	uv_close((uv_handle_t *)&f->timer, free_handle);
+}
+
+/* --- sessions --- */
+
+static struct fake_session *find_session(struct api *a, const char *ref, const char *id, struct err *e)
+{
+	struct box *b = lookup(a, ref, e);
+	for (size_t i = 0; b && i < SESSIONS; i++)
+		if (a->sessions[i].box == b && streq(a->sessions[i].id, id))
+			return &a->sessions[i];
+	err_set(e, ERR_NOT_FOUND, ENOENT, "no session %s", id);
+	return NULL;
+}
+void api_session_create(struct api *a, const struct caller *c, const char *ref, const char *id, const char *cwd, const struct pairs *env, api_done_fn done,
+                        void *ctx)
+{
+	(void)c, (void)cwd, (void)env;
+	struct err e = { 0 };
+	if (find_session(a, ref, id, &e)) {
+		err_set(&e, ERR_CONFLICT, EEXIST, "session exists");
+		done(ctx, &e);
+		return;
+	}
+	size_t i = 0;
+	while (a->sessions[i].id)
+		i++;
+	a->sessions[i] = (struct fake_session){ lookup(a, ref, &e), xstrdup(id), !streq(id, "dead") };
+	done(ctx, NULL);
+}
+int api_session_list(struct api *a, const struct caller *c, const char *ref, void (*each)(void *, const struct session_view *), void *ctx, struct err *e)
+{
+	(void)c;
+	struct box *b = lookup(a, ref, e);
+	for (size_t i = 0; i < SESSIONS; i++)
+		if (a->sessions[i].id && a->sessions[i].box == b)
+			each(ctx, &(struct session_view){ a->sessions[i].id, a->sessions[i].alive, 0 });
+	return 0;
+}
+int api_session_get(struct api *a, const struct caller *c, const char *ref, const char *id, struct session_view *ret, struct err *e)
+{
+	(void)c;
+	struct fake_session *s = find_session(a, ref, id, e);
+	if (!s)
+		return -ENOENT;
+	*ret = (struct session_view){ s->id, s->alive, 0 };
+	return 0;
+}
+void api_session_delete(struct api *a, const struct caller *c, const char *ref, const char *id, api_done_fn done, void *ctx)
+{
+	(void)c;
+	struct err e = { 0 };
+	struct fake_session *s = find_session(a, ref, id, &e);
+	if (s) {
+		free(s->id);
+		*s = (struct fake_session){ 0 };
+	}
+	done(ctx, s ? NULL : &e);
+}
+
+/* --- operations --- */
+
+static void op_finish(struct api_op *op, const struct err *e)
+{
+	op->done = true;
+	op->a->pending--;
+	op->ev.on_end(op->ctx, e);
+	uv_close((uv_handle_t *)&op->timer, free_handle);
+	free(op->path);
+	buf_done(&op->in);
+}
+
+static const struct file_info plain_info = { .path = "x", .name = "x", .type = FILE_REGULAR, .size = 3, .mode = 0640, .uid = 1000, .gid = 1000,
+	                                     .owner = "daytona", .group = "daytona", .mtime_ms = 1767225600000 };
+
+static bool step_read(struct api_op *op)
+{
+	const struct fake_file *f = fake_file(op->a, op->path);
+	struct err e;
+	if (!f) {
+		err_set(&e, ERR_FILE_NOT_FOUND, ENOENT, "%s: no such file", op->path);
+		op_finish(op, &e);
+		return false;
+	}
+	if (!op->opened) {
+		struct file_info info = plain_info;
+		info.path = op->path;
+		info.size = f->data.len;
+		op->opened = true;
+		op->ev.on_info(op->ctx, &info);
+		op->ev.on_open(op->ctx);
+		return true;
+	}
+	size_t n = MIN(f->data.len - op->sent, 1 << 15);
+	if (n == 0) {
+		op_finish(op, NULL);
+		return false;
+	}
+	struct str bytes = { f->data.data + op->sent, n };
+	op->sent += n;
+	op->ev.on_data(op->ctx, bytes);
+	return true;
+}
+
+static void step_write(struct api_op *op)
+{
+	struct err e;
+	if (strncmp(op->path, "/forbidden", 10) == 0) {
+		err_set(&e, ERR_FILE_DENIED, EACCES, "permission denied");
+		op_finish(op, &e);
+		return;
+	}
+	op->opened = true;
+	if (op->eof) {
+		fake_put_file(op->a, op->path, op->in.data, op->in.len);
+		op_finish(op, NULL);
+		return;
+	}
+	size_t before = op->room;
+	op->room = 1000;
+	if (before == 0)
+		op->ev.on_room(op->ctx);
+}
+
+/* Answers any request with its own head. */
+static void step_connect(struct api_op *op)
+{
+	struct err e;
+	if (op->spec.port == 1) {
+		err_set(&e, ERR_UNAVAILABLE, ECONNREFUSED, "nothing listens on port 1");
+		op_finish(op, &e);
+		return;
+	}
+	if (!op->opened) {
+		op->opened = true;
+		op->room = 1 << 16;
+		op->ev.on_open(op->ctx);
+		return;
+	}
+	if (op->in.len && strstr(op->in.data, "\r\n\r\n")) {
+		buf_reset(&op->a->head);
+		buf_add(&op->a->head, op->in.data, op->in.len);
+		buf_reset(&op->in);
+		const char *reply = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\ninside";
+		op->ev.on_data(op->ctx, str_of(reply));
+	}
+}
+
+static void op_step(uv_timer_t *t)
+{
+	struct api_op *op = (struct api_op *)t;
+	struct err e;
+	struct pairs values = { 0 };
+	if (op->done || op->paused)
+		return;
+	switch ((int)op->spec.kind) {
+	case OP_READ:
+		step_read(op);
+		return;
+	case OP_WRITE:
+		step_write(op);
+		return;
+	case OP_CONNECT:
+		step_connect(op);
+		return;
+	case OP_STAT:
+	case OP_LIST:
+		if (strstr(op->path, "none")) {
+			err_set(&e, ERR_FILE_NOT_FOUND, ENOENT, "%s: no such file", op->path);
+			op_finish(op, &e);
+			return;
+		}
+		struct file_info info = plain_info;
+		info.path = op->spec.kind == OP_STAT ? op->path : "x";
+		op->ev.on_info(op->ctx, &info);
+		break;
+	case OP_FIND:
+		op->ev.on_match(op->ctx, "/d/x", 7, STR("a \xff b"));
+		break;
+	case OP_SEARCH:
+		op->ev.on_match(op->ctx, "/d/x.py", 0, (struct str){ 0 });
+		break;
+	case OP_REMOVE:
+	case OP_MOVE:
+	case OP_REPLACE:
+		if (strstr(op->path, "bad")) {
+			int n = op->spec.kind == OP_MOVE ? EEXIST : EISDIR;
+			err_set(&e, op->spec.kind == OP_MOVE ? ERR_CONFLICT : ERR_INVALID, n, "%s: no", op->path);
+			op_finish(op, &e);
+			return;
+		}
+		break;
+	case OP_PORTS:
+		pairs_add(&values, "8000", "any");
+		pairs_add(&values, "junk", "x");
+		break;
+	case OP_USERINFO:
+		pairs_add(&values, "home", "/home/daytona");
+		pairs_add(&values, "workdir", "/work");
+		break;
+	default:
+		break;
+	}
+	if (values.n)
+		op->ev.on_values(op->ctx, &values);
+	pairs_done(&values);
+	if (!op->done)
+		op_finish(op, NULL);
+}
+
+struct api_op *api_op_open(struct api *a, const struct caller *c, const char *ref, const struct op_spec *spec, const struct op_events *ev, void *ctx,
+                           struct err *e)
+{
+	(void)c;
+	if (!lookup(a, ref, e))
+		return NULL;
+	struct api_op *op = xcalloc(1, sizeof(*op));
+	*op = (struct api_op){ .a = a, .spec = *spec, .path = xstrdup(spec->path), .ev = *ev, .ctx = ctx };
+	buf_init(&op->in, 64 << 20);
+	uv_timer_init(a->loop, &op->timer);
+	uv_timer_start(&op->timer, op_step, 1, 1);
+	a->pending++;
+	return op;
+}
+size_t api_op_room(const struct api_op *op)
+{
+	return op->room;
+}
+int api_op_write(struct api_op *op, struct str bytes)
+{
+	assert(!op->eof && !op->done);
+	if (bytes.n > op->room)
+		return -EAGAIN;
+	op->room -= bytes.n;
+	return buf_add(&op->in, bytes.p, bytes.n);
+}
+void api_op_eof(struct api_op *op)
+{
+	op->eof = true;
+}
+void api_op_pause(struct api_op *op)
+{
+	op->paused = true;
+}
+void api_op_resume(struct api_op *op)
+{
+	op->paused = false;
+}
+void api_op_cancel(struct api_op *op)
+{
+	assert(!op->done);
+	op->done = true;
+	op->a->pending--;
+	uv_close((uv_handle_t *)&op->timer, free_handle);
+	free(op->path);
+	buf_done(&op->in);
+}
+
+/* --- images, server, events --- */
+
+static const char *const image_names[] = { "default", "debian:12", NULL };
+static const struct image_view the_image = { .digest = "sha256:0", .names = image_names, .size_bytes = 1 << 30, .created_ms = 1767225600000 };
+
+int api_image_list(struct api *a, const struct caller *c, void (*each)(void *, const struct image_view *), void *ctx, struct err *e)
+{
+	(void)a, (void)c, (void)e;
+	each(ctx, &the_image);
+	return 0;
+}
+int api_image_get(struct api *a, const struct caller *c, const char *ref, struct image_view *ret, struct err *e)
+{
+	(void)a, (void)c;
+	*ret = the_image;
+	return streq(ref, "default") ? 0 : err_set(e, ERR_NOT_FOUND, ENOENT, "no image %s", ref);
+}
+int api_image_remove(struct api *a, const struct caller *c, const char *ref, struct err *e)
+{
+	(void)a, (void)c, (void)ref;
+	return err_set(e, ERR_DENIED, 0, "only an operator's key may remove images");
+}
+int api_info(struct api *a, struct server_info *ret)
+{
+	(void)a;
+	static const struct resources defaults = { 1, 1024, 3072, 100 };
+	*ret = (struct server_info){ .version = "1.2.3", .defaults = &defaults };
+	return 0;
+}
+struct subscription *api_subscribe(struct api *a, const struct caller *c, void (*on_event)(void *, const struct event_view *), void *ctx)
+{
+	(void)c;
+	struct subscription *s = xcalloc(1, sizeof(*s));
+	*s = (struct subscription){ a->subscriptions, on_event, ctx, a };
+	a->subscriptions = s;
+	return s;
+}
+void subscription_free(struct subscription *s)
+{
+	struct subscription **at = &s->a->subscriptions;
+	while (*at != s)
+		at = &(*at)->next;
+	*at = s->next;
+	free(s);
+}

@@ -1,0 +1,1108 @@
+/* The Daytona dialect on a real server, over an api in memory: what is decoded, how it is encoded, what is refused. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "daytona-fake.h"
+#include "dialect/daytona/daytona.h"
+#include "dialect/daytona/dockerfile.h"
+
+static uv_loop_t loop;
+static uv_async_t wake;
+static pthread_t thread;
+static struct server *server;
+static struct api *api;
+static struct daytona *dialect;
+static uint16_t port;
+
+/* --- the server, in a thread of its own --- */
+
+static void *serve(void *arg)
+{
+	uv_run(&loop, UV_RUN_DEFAULT);
+	return arg;
+}
+
+static void stopped(void *ctx)
+{
+	(void)ctx;
+	daytona_free(dialect);
+	server_free(server);
+}
+
+static void on_wake(uv_async_t *w)
+{
+	uv_close((uv_handle_t *)w, NULL);
+	server_stop(server, 200, stopped, NULL);
+}
+
+static int setup(void **state)
+{
+	struct err e = { 0 };
+	(void)state;
+	uv_loop_init(&loop);
+	uv_async_init(&loop, &wake, on_wake);
+	server = server_new(&loop);
+	api = fake_new(&loop);
+	dialect = daytona_new(&loop, api, server, NULL, &e);
+	if (!dialect || server_listen_tcp(server, "127.0.0.1:0", &port, &e) < 0)
+		return -1;
+	server_start(server);
+	return pthread_create(&thread, NULL, serve, NULL);
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	uv_async_send(&wake);
+	pthread_join(thread, NULL);
+	size_t left = fake_pending(api);
+	int rc = uv_loop_close(&loop);
+	fake_free(api);
+	if (left || rc)
+		print_error("left: %zu operations, loop: %d\n", left, rc);
+	return left || rc ? -1 : 0;
+}
+
+/* --- a client --- */
+
+static int dial(void)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct timeval limit = { .tv_sec = 10 };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	return fd;
+}
+
+static void send_all(int fd, const void *p, size_t n)
+{
+	for (size_t at = 0; at < n;) {
+		ssize_t k = send(fd, (const char *)p + at, n - at, MSG_NOSIGNAL);
+		if (k <= 0)
+			return; /* an early answer may close: it is read next */
+		at += (size_t)k;
+	}
+}
+
+struct reply {
+	int status;
+	struct buf head, body;
+	json_t *json;
+};
+static struct reply last;
+
+static void dechunk(struct buf *to, struct str in)
+{
+	while (in.n) {
+		char *end;
+		size_t n = strtoul(in.p, &end, 16);
+		const char *nl = memchr(in.p, '\n', in.n);
+		assert_non_null(nl);
+		in.n -= (size_t)(nl + 1 - in.p);
+		in.p = nl + 1;
+		if (n == 0)
+			return;
+		assert_true(in.n >= n + 2);
+		buf_add(to, in.p, n);
+		in.p += n + 2;
+		in.n -= n + 2;
+	}
+	fail_msg("no last chunk");
+}
+
+static void read_reply(int fd)
+{
+	struct buf all;
+	char chunk[65536];
+	ssize_t n;
+	buf_init(&all, 128 << 20);
+	while ((n = recv(fd, chunk, sizeof(chunk), 0)) > 0)
+		buf_add(&all, chunk, (size_t)n);
+	buf_done(&last.head);
+	buf_done(&last.body);
+	json_decref(last.json);
+	last.json = NULL;
+	buf_init(&last.head, 1 << 20);
+	buf_init(&last.body, 128 << 20);
+	char *end = all.len ? memmem(all.data, all.len, "\r\n\r\n", 4) : NULL;
+	assert_non_null(end);
+	buf_add(&last.head, all.data, (size_t)(end - all.data) + 2);
+	struct str rest = { end + 4, all.len - (size_t)(end + 4 - all.data) };
+	if (strcasestr(last.head.data, "\r\ntransfer-encoding: chunked"))
+		dechunk(&last.body, rest);
+	else
+		buf_add(&last.body, rest.p, rest.n);
+	last.status = atoi(last.head.data + 9);
+	last.json = last.body.len ? json_loadb(last.body.data, last.body.len, JSON_DECODE_ANY, NULL) : NULL;
+	buf_done(&all);
+}
+
+#define KEY_HEADER "Authorization: Bearer " FAKE_KEY "\r\n"
+
+static void ask_raw(const char *method, const char *target, const char *headers, const void *body, size_t n)
+{
+	struct buf b;
+	int fd = dial();
+	buf_init(&b, 64 << 20);
+	buf_addf(&b, "%s %s HTTP/1.1\r\nConnection: close\r\n%s", method, target, headers);
+	if (!strcasestr(headers, "host:"))
+		buf_addf(&b, "Host: 127.0.0.1:%u\r\n", port);
+	if (body)
+		buf_addf(&b, "Content-Length: %zu\r\n", n);
+	buf_addz(&b, "\r\n");
+	buf_add(&b, body, n);
+	send_all(fd, b.data, b.len);
+	buf_done(&b);
+	read_reply(fd);
+	close(fd);
+}
+
+/* With the key; the body may be NULL. Returns the status. */
+static int ask(const char *method, const char *path, const char *body)
+{
+	char target[4096];
+	snprintf(target, sizeof(target), "/daytona%s", path);
+	ask_raw(method, target, KEY_HEADER, body, body ? strlen(body) : 0);
+	return last.status;
+}
+
+static const char *text(const char *key)
+{
+	const char *s = json_string_value(json_object_get(last.json, key));
+	return s ? s : "(none)";
+}
+static long long number(const char *key)
+{
+	json_t *v = json_object_get(last.json, key);
+	return json_is_integer(v) ? json_integer_value(v) : -12345;
+}
+
+static char box[37], tool[64];
+static void make_box(void)
+{
+	assert_int_equal(ask("POST", "/sandbox", "{\"env\":{\"A\":\"1\"},\"labels\":{\"code-toolbox-language\":\"python\"}}"), 200);
+	snprintf(box, sizeof(box), "%s", text("id"));
+	snprintf(tool, sizeof(tool), "/toolbox/%s", box);
+}
+
+static int in_box(const char *method, const char *path, const char *body)
+{
+	char target[2048];
+	snprintf(target, sizeof(target), "%s%s", tool, path);
+	return ask(method, target, body);
+}
+
+/* --- control plane --- */
+
+static void test_key_needed(void **state)
+{
+	(void)state;
+	ask_raw("GET", "/daytona/sandbox", "", NULL, 0);
+	assert_int_equal(last.status, 401);
+	assert_string_equal(text("code"), "UNAUTHORIZED");
+	assert_string_equal(text("source"), "DAYTONA_API");
+	assert_int_equal(number("statusCode"), 401);
+	ask_raw("GET", "/daytona/sandbox", "Authorization: Bearer nope\r\n", NULL, 0);
+	assert_int_equal(last.status, 401);
+	ask_raw("GET", "/daytona/config", "", NULL, 0);
+	assert_int_equal(last.status, 200);
+	assert_true(json_is_object(json_object_get(last.json, "oidc")));
+	assert_true(json_is_false(json_object_get(last.json, "maintananceMode")));
+	assert_int_equal(ask("GET", "/nothing-here", NULL), 404);
+	assert_string_equal(text("code"), "NOT_FOUND");
+	ask_raw("GET", "/api//sandbox", KEY_HEADER, NULL, 0);
+	assert_int_equal(last.status, 200);
+}
+
+static void test_create(void **state)
+{
+	(void)state;
+	assert_int_equal(ask("POST", "/sandbox",
+	                     "{\"name\":\"box1\",\"snapshot\":\"debian:12\",\"user\":\"root\",\"env\":{\"A\":\"\\u00e9\"},\"labels\":{\"k\":\"v\"},\"public\":true,"
+	                     "\"target\":\"eu\",\"cpu\":2,\"memory\":4,\"disk\":8.0,\"gpu\":0,\"spot\":false,\"autoStopInterval\":5,\"autoArchiveInterval\":60,"
+	                     "\"autoDeleteInterval\":0,\"ttlMinutes\":90,\"volumes\":[],\"networkBlockAll\":true,\"unknownField\":{\"x\":1},\"snapshotX\":null}"),
+	                 200);
+	assert_string_equal(text("name"), "box1");
+	assert_string_equal(text("state"), "started");
+	assert_string_equal(text("snapshot"), "debian:12");
+	assert_string_equal(text("target"), "eu");
+	assert_int_equal(number("cpu"), 2);
+	assert_int_equal(number("memory"), 4);
+	assert_int_equal(number("disk"), 8);
+	assert_int_equal(number("autoStopInterval"), 5);
+	assert_int_equal(number("autoArchiveInterval"), 60);
+	assert_int_equal(number("autoDeleteInterval"), 0);
+	assert_true(json_is_true(json_object_get(last.json, "public")));
+	assert_true(json_is_true(json_object_get(last.json, "networkBlockAll")));
+	assert_true(json_is_false(json_object_get(last.json, "kvm")));
+	assert_string_equal(text("createdAt"), "2026-01-01T00:00:00.000Z");
+	assert_string_equal(text("autoDestroyAt"), "2026-01-01T01:30:00.000Z");
+	assert_string_equal(json_string_value(json_object_get(json_object_get(last.json, "env"), "A")), "\xc3\xa9");
+	char url[128];
+	snprintf(url, sizeof(url), "http://127.0.0.1:%u/daytona/toolbox", port);
+	assert_string_equal(text("toolboxProxyUrl"), url);
+	assert_int_equal(ask("POST", "/sandbox", "{\"name\":\"box1\"}"), 409);
+	assert_int_equal(ask("GET", "/sandbox/box1", NULL), 200);
+	assert_int_equal(ask("DELETE", "/sandbox/box1", NULL), 200);
+	assert_string_equal(text("state"), "destroyed");
+	assert_int_equal(ask("GET", "/sandbox/box1", NULL), 404);
+	assert_string_equal(text("message"), "sandbox box1 not found");
+	assert_int_equal(ask("DELETE", "/sandbox/box1", NULL), 404);
+	ask_raw("POST", "/daytona/sandbox", KEY_HEADER "Content-Type: application/x-www-form-urlencoded\r\n", "", 0);
+	assert_int_equal(last.status, 200); /* no body: all defaults */
+	assert_int_equal(number("autoStopInterval"), 15);
+	assert_int_equal(number("autoDeleteInterval"), -1);
+}
+
+static void test_create_refused(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *body;
+		int status;
+		const char *says;
+	} cases[] = {
+		{ "{\"name\":5}", 400, "name must be a string" },
+		{ "{\"env\":[]}", 400, "env must be" },
+		{ "{\"env\":{\"A\":1}}", 400, "env.A must be a string" },
+		{ "{\"env\":{\"9\":\"x\"}}", 400, "env" },
+		{ "{\"labels\":\"x\"}", 400, "labels must be" },
+		{ "{\"public\":1}", 400, "public must be" },
+		{ "{\"cpu\":\"2\"}", 400, "cpu must be a number" },
+		{ "{\"memory\":-1}", 400, "memory must be between" },
+		{ "{\"memory\":1e300}", 400, "memory must be between" },
+		{ "{\"autoStopInterval\":-1}", 400, "autoStopInterval must be between" },
+		{ "{\"autoStopInterval\":1.5}", 400, "autoStopInterval must be a whole number" },
+		{ "{\"autoDeleteInterval\":\"x\"}", 400, "autoDeleteInterval" },
+		{ "{\"ttlMinutes\":true}", 400, "ttlMinutes" },
+		{ "{\"volumes\":[{\"volumeId\":\"v\"}]}", 422, "volumes" },
+		{ "{\"volumes\":{}}", 400, "volumes must be an array" },
+		{ "{\"secrets\":[{\"A\":\"b\"}]}", 422, "secrets" },
+		{ "{\"networkAllowList\":\"10.0.0.0/8\"}", 422, "networkAllowList" },
+		{ "{\"gpu\":1}", 422, "gpu" },
+		{ "{\"kvm\":true}", 422, "kvm" },
+		{ "{\"autoPauseInterval\":5}", 422, "autoPauseInterval" },
+		{ "{\"snapshot\":\"nowhere:1\"}", 400, "nowhere:1" },
+		{ "{\"snapshot\":\"default\",\"buildInfo\":{\"dockerfileContent\":\"FROM default\\n\"}}", 400, "not both" },
+		{ "{\"buildInfo\":{}}", 400, "dockerfileContent is required" },
+		{ "{\"buildInfo\":3}", 400, "buildInfo must be" },
+		{ "{\"buildInfo\":{\"dockerfileContent\":\"FROM default\\nRUN make\\n\"}}", 422, "RUN" },
+		{ "{\"buildInfo\":{\"dockerfileContent\":\"FROM default\",\"contextHashes\":[\"x\"]}}", 422, "local files" },
+		{ "{\"name\":\"a\\u0000b\"}", 400, "JSON" },
+		{ "{\"name\":\"\xff\"}", 400, "JSON" },
+		{ "{", 400, "JSON" },
+		{ "[]", 400, "object" },
+		{ "{\"a\":1,\"a\":2}", 400, "JSON" },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		if (ask("POST", "/sandbox", cases[i].body) != cases[i].status || !strstr(text("message"), cases[i].says))
+			fail_msg("%s: %d %s", cases[i].body, last.status, text("message"));
+	}
+}
+
+static void test_image(void **state)
+{
+	(void)state;
+	assert_int_equal(ask("POST", "/sandbox", "{\"buildInfo\":{\"dockerfileContent\":\"FROM debian:12\\nENV X='y z'\\nWORKDIR /app\\n\"},\"env\":{\"Y\":\"1\"}}"), 200);
+	assert_string_equal(text("snapshot"), "debian:12");
+	const json_t *env = json_object_get(last.json, "env");
+	assert_string_equal(json_string_value(json_object_get(env, "X")), "y z");
+	assert_string_equal(json_string_value(json_object_get(env, "Y")), "1");
+	const json_t *build = json_object_get(last.json, "buildInfo");
+	assert_string_equal(json_string_value(json_object_get(build, "snapshotRef")), "debian:12");
+	assert_non_null(json_object_get(build, "createdAt"));
+}
+
+static void test_dockerfile(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *image;
+		enum err_kind kind;
+	} cases[] = {
+		{ "FROM debian:12.9\n", "debian:12.9", ERR_NONE },
+		{ "# comment\n\nfrom --platform=linux/amd64 python:3.12 AS base", "python:3.12", ERR_NONE },
+		{ "FROM a\nUSER bob\nLABEL x=y\nEXPOSE 80\nCMD [\"sleep\", \"infinity\"]\n", "a", ERR_NONE },
+		{ "FROM a\nENTRYPOINT tail -f /dev/null\nCMD [\"/bin/bash\"]\n", "a", ERR_NONE },
+		{ "FROM a\nENV A=1 \\\n # in between\n B=\"2 3\"\nENV C the rest\n", "a", ERR_NONE },
+		{ "FROM a\nCMD [\"nginx\"]\n", NULL, ERR_UNSUPPORTED },
+		{ "FROM a\nCMD [\"sh\", \"-c\", \"x\"]\n", NULL, ERR_UNSUPPORTED },
+		{ "FROM a\nRUN x\n", NULL, ERR_UNSUPPORTED },
+		{ "FROM a\nFROM b\n", NULL, ERR_UNSUPPORTED },
+		{ "RUN x\n", NULL, ERR_INVALID },
+		{ "FROM\n", NULL, ERR_INVALID },
+		{ "", NULL, ERR_INVALID },
+		{ "FROM a\nENV X='y\n", NULL, ERR_INVALID },
+		{ "FROM a\nWORKDIR rel\n", NULL, ERR_INVALID },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct dockerfile f = { 0 };
+		struct err e = { 0 };
+		int rc = dockerfile_parse(str_of(cases[i].text), &f, &e);
+		if ((rc < 0 ? e.kind : ERR_NONE) != cases[i].kind || (rc == 0 && !streq(f.image, cases[i].image)))
+			fail_msg("%s: %d %s", cases[i].text, rc, e.message);
+		if (i == 4) {
+			assert_string_equal(pairs_get(&f.env, "A"), "1");
+			assert_string_equal(pairs_get(&f.env, "B"), "2 3");
+			assert_string_equal(pairs_get(&f.env, "C"), "the rest");
+		}
+		dockerfile_done(&f);
+	}
+}
+
+static void test_lists(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(ask("POST", "/sandbox", i ? "{\"labels\":{\"set\":\"l\"}}" : "{\"labels\":{\"set\":\"l\"},\"public\":true}"), 200);
+	assert_int_equal(ask("GET", "/sandbox?labels=%7B%22set%22%3A%22l%22%7D&limit=2", NULL), 200);
+	assert_int_equal(json_array_size(json_object_get(last.json, "items")), 2);
+	assert_null(json_object_get(json_array_get(json_object_get(last.json, "items"), 0), "env"));
+	char next[256];
+	snprintf(next, sizeof(next), "/sandbox?labels=%%7B%%22set%%22%%3A%%22l%%22%%7D&limit=2&cursor=%s", text("nextCursor"));
+	assert_int_equal(ask("GET", next, NULL), 200);
+	assert_int_equal(json_array_size(json_object_get(last.json, "items")), 1);
+	assert_true(json_is_null(json_object_get(last.json, "nextCursor")));
+	static const struct {
+		const char *query;
+		size_t n;
+	} filters[] = { { "isPublic=true", 1 },	   { "isPublic=false", 2 },  { "states=archived", 0 },	       { "states=started&states=archived", 3 },
+		        { "minCpu=1000", 0 },	   { "maxMemoryGiB=1e9", 3 }, { "regionIds=mars", 0 },	       { "regionIds=local&regionIds=x", 3 },
+		        { "snapshots=default", 3 }, { "snapshots=x", 0 },      { "createdAtAfter=2027-01-01T00:00:00.000Z", 0 },
+		        { "createdAtBefore=2027-01-01T00:00:00.000Z", 3 },     { "isRecoverable=true", 0 },    { "sort=createdAt&order=asc", 3 } };
+	for (size_t i = 0; i < ARRAY_LEN(filters); i++) {
+		char path[256];
+		snprintf(path, sizeof(path), "/sandbox?labels=%%7B%%22set%%22%%3A%%22l%%22%%7D&%s", filters[i].query);
+		assert_int_equal(ask("GET", path, NULL), 200);
+		if (json_array_size(json_object_get(last.json, "items")) != filters[i].n)
+			fail_msg("%s: %zu", filters[i].query, json_array_size(json_object_get(last.json, "items")));
+	}
+	static const char *const bad[] = { "limit=0", "limit=201", "limit=x", "states=odd", "labels=x", "labels=%5B%5D", "labels=%7B%22a%22%3A1%7D", "isPublic=1",
+		                           "minCpu=z", "sort=name", "order=up", "createdAtAfter=yesterday", "isPublic=%ff" };
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		char path[256];
+		snprintf(path, sizeof(path), "/sandbox?%s", bad[i]);
+		if (ask("GET", path, NULL) != 400)
+			fail_msg("%s: %d", bad[i], last.status);
+	}
+	assert_int_equal(ask("GET", "/sandbox/paginated?page=2&limit=2&labels=%7B%22set%22%3A%22l%22%7D", NULL), 200);
+	assert_int_equal(number("total"), 3);
+	assert_int_equal(number("totalPages"), 2);
+	assert_int_equal(number("page"), 2);
+	assert_int_equal(json_array_size(json_object_get(last.json, "items")), 1);
+	assert_non_null(json_object_get(json_array_get(json_object_get(last.json, "items"), 0), "env"));
+	assert_int_equal(ask("GET", "/snapshots", NULL), 200);
+	assert_int_equal(number("total"), 2);
+	assert_int_equal(ask("GET", "/snapshots/default", NULL), 200);
+	assert_string_equal(text("state"), "active");
+	assert_int_equal(ask("GET", "/snapshots/none", NULL), 404);
+	assert_int_equal(ask("POST", "/snapshots", "{\"name\":\"x\"}"), 422);
+	assert_int_equal(ask("GET", "/volumes", NULL), 200);
+	assert_int_equal(ask("POST", "/volumes", "{\"name\":\"x\"}"), 422);
+}
+
+static void test_changes(void **state)
+{
+	(void)state;
+	char path[128];
+	make_box();
+#define AT(suffix) (snprintf(path, sizeof(path), "/sandbox/%s%s", box, suffix), path)
+	assert_int_equal(ask("PUT", AT("/labels"), "{\"labels\":{\"a\":\"b\"}}"), 200);
+	assert_string_equal(json_string_value(json_object_get(json_object_get(last.json, "labels"), "a")), "b");
+	assert_int_equal(ask("PUT", AT("/labels"), "{}"), 400);
+	assert_int_equal(ask("POST", AT("/autostop/30"), NULL), 200);
+	assert_int_equal(number("autoStopInterval"), 30);
+	assert_int_equal(ask("POST", AT("/autodelete/-1"), NULL), 200);
+	assert_int_equal(number("autoDeleteInterval"), -1);
+	assert_int_equal(ask("POST", AT("/autoarchive/9"), NULL), 200);
+	assert_int_equal(number("autoArchiveInterval"), 9);
+	assert_int_equal(ask("POST", AT("/autostop/-1"), NULL), 400);
+	assert_int_equal(ask("POST", AT("/autostop/x"), NULL), 400);
+	assert_int_equal(ask("POST", AT("/autopause/1"), NULL), 422);
+	assert_int_equal(ask("POST", AT("/ttl/5"), NULL), 200);
+	assert_int_equal(ask("POST", AT("/public/true"), NULL), 200);
+	assert_true(json_is_true(json_object_get(last.json, "public")));
+	assert_int_equal(number("autoArchiveInterval"), 9); /* the other settings stay */
+	assert_int_equal(ask("POST", AT("/public/maybe"), NULL), 400);
+	assert_int_equal(ask("POST", AT("/last-activity"), "{}"), 201);
+	assert_int_equal(ask("GET", AT("/toolbox-proxy-url"), NULL), 200);
+	assert_non_null(strstr(text("url"), "/daytona/toolbox"));
+	assert_int_equal(ask("POST", AT("/stop?force=false"), NULL), 200);
+	assert_string_equal(text("state"), "stopped");
+	assert_int_equal(in_box("POST", "/process/execute", "{\"command\":\"x\"}"), 409);
+	assert_non_null(strstr(text("message"), "sandbox is not running"));
+	assert_int_equal(ask("POST", AT("/start"), NULL), 200);
+	assert_string_equal(text("state"), "started");
+	assert_int_equal(ask("POST", AT("/pause"), NULL), 422);
+	assert_int_equal(ask("POST", AT("/archive"), NULL), 422);
+	assert_int_equal(ask("POST", AT("/fork"), "{}"), 422);
+#undef AT
+}
+
+/* --- processes --- */
+
+static void test_execute(void **state)
+{
+	(void)state;
+	static const struct fake_command commands[] = {
+		{ .text = "slow", .out = "so far\n", .err = "", .timed_out = true },
+		{ .text = "lost", .out = "", .err = "", .lost = true },
+		{ .text = "nocwd", .out = "", .err = "", .failed = true },
+		{ .text = "hungry", .out = "x", .err = "", .code = 137, .oom = true },
+		{ .text = "bytes", .out = "a\xff\xc3\xa9\xe2\x82z", .err = "", .code = 3 },
+		{ .text = "plot", .out = "before\ndtn_artifact_k39fd2:{\"type\":\"chart\",\"value\":{\"title\":\"t\"}}\nafter\ndtn_artifact_k39fd2:junk\n", .err = "" },
+	};
+	fake_set_commands(commands, ARRAY_LEN(commands));
+	make_box();
+	assert_int_equal(in_box("POST", "/process/execute", "{\"command\":\"echo hi\",\"cwd\":\"/usr\",\"envs\":{\"A\":\"b\"},\"timeout\":7}"), 200);
+	assert_string_equal(text("result"), "echo hi");
+	assert_int_equal(number("exitCode"), 0);
+	assert_int_equal(fake_last_run(api)->timeout_ms, 7000);
+	assert_true(fake_last_run(api)->merge_stderr);
+	assert_string_equal(fake_last_run(api)->cwd, "/usr");
+	assert_string_equal(pairs_get(&fake_last_run(api)->env, "A"), "b");
+	char path[128];
+	snprintf(path, sizeof(path), "/toolbox/%s/toolbox/process/execute", box);
+	assert_int_equal(ask("POST", path, "{\"command\":\"old path\"}"), 200);
+	assert_int_equal(in_box("POST", "/process/execute", "{\"command\":\"slow\",\"timeout\":1}"), 408);
+	assert_string_equal(text("code"), "PROCESS_EXECUTION_TIMEOUT");
+	assert_string_equal(text("source"), "DAYTONA_DAEMON");
+	assert_string_equal(text("result"), "so far\n");
+	assert_int_equal(in_box("POST", "/process/execute", "{\"command\":\"lost\"}"), 410);
+	assert_int_equal(in_box("POST", "/process/execute", "{\"command\":\"nocwd\"}"), 200);
+	assert_int_equal(number("exitCode"), -1);
+	assert_string_equal(text("result"), "no such directory");
+	assert_int_equal(in_box("POST", "/process/execute", "{\"command\":\"hungry\"}"), 200);
+	assert_int_equal(number("exitCode"), 137);
+	assert_non_null(strstr(text("result"), "out of memory"));
+	assert_int_equal(in_box("POST", "/process/execute", "{\"command\":\"bytes\"}"), 200);
+	assert_string_equal(text("result"), "a\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd\xef\xbf\xbdz");
+	static const char *const bad[] = { "{}", "{\"command\":\" \\n\"}", "{\"command\":1}", "{\"command\":\"x\",\"timeout\":-1}", "{\"command\":\"x\",\"envs\":{\"1\":\"\"}}",
+		                           "{\"command\":\"x\",\"cwd\":[]}", "{\"command\":\"x\",\"timeout\":\"9\"}" };
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		if (in_box("POST", "/process/execute", bad[i]) != 400)
+			fail_msg("%s: %d", bad[i], last.status);
+	assert_int_equal(in_box("POST", "/process/code-run", "{\"code\":\"plot\",\"language\":\"python\",\"argv\":[\"a b\"]}"), 200);
+	assert_string_equal(text("result"), "before\nafter\ndtn_artifact_k39fd2:junk\n");
+	const json_t *charts = json_object_get(json_object_get(last.json, "artifacts"), "charts");
+	assert_string_equal(json_string_value(json_object_get(json_array_get(charts, 0), "title")), "t");
+	assert_int_equal(in_box("POST", "/process/code-run", "{\"code\":\"x\",\"language\":\"cobol\"}"), 400);
+	assert_int_equal(in_box("POST", "/process/code-run", "{\"code\":\"x\",\"language\":\"python\",\"argv\":[1]}"), 400);
+	assert_int_equal(ask("POST", "/toolbox/none/process/execute", "{\"command\":\"x\"}"), 404);
+	assert_string_equal(text("message"), "sandbox none not found");
+	assert_string_equal(text("source"), "DAYTONA_PROXY");
+	fake_set_commands(NULL, 0);
+}
+
+static void ask_as(const char *version, const char *path)
+{
+	char headers[256], target[512];
+	snprintf(headers, sizeof(headers), KEY_HEADER "X-Daytona-SDK-Version: %s\r\n", version);
+	snprintf(target, sizeof(target), "/daytona%s%s", tool, path);
+	ask_raw("GET", target, headers, NULL, 0);
+}
+
+static void test_sessions(void **state)
+{
+	(void)state;
+	static const struct fake_command commands[] = { { .text = "both", .out = "out\n", .err = "err\n", .code = 4 } };
+	fake_set_commands(commands, 1);
+	make_box();
+	assert_int_equal(in_box("POST", "/process/session", "{\"sessionId\":\"my sandbox\"}"), 201);
+	assert_int_equal(in_box("POST", "/process/session", "{\"sessionId\":\"my sandbox\"}"), 409);
+	assert_int_equal(in_box("POST", "/process/session", "{\"sessionId\":\"entrypoint\"}"), 400);
+	assert_int_equal(in_box("POST", "/process/session", "{}"), 400);
+	assert_int_equal(in_box("POST", "/process/session/my%20sandbox/exec", "{\"command\":\"both\"}"), 200);
+	assert_string_equal(text("stdout"), "out\n");
+	assert_string_equal(text("stderr"), "err\n");
+	assert_int_equal(number("exitCode"), 4);
+	assert_int_equal(in_box("POST", "/process/session/my%20sandbox/exec", "{\"command\":\"both\",\"runAsync\":true}"), 202);
+	char id[32], path[256];
+	snprintf(id, sizeof(id), "%s", text("cmdId"));
+	assert_true(fake_last_run(api)->stdin_open);
+	snprintf(path, sizeof(path), "/process/session/my%%20sandbox/command/%s", id);
+	assert_int_equal(in_box("GET", path, NULL), 200);
+	assert_null(json_object_get(last.json, "exitCode"));
+	assert_string_equal(text("command"), "both");
+	snprintf(path, sizeof(path), "/process/session/my%%20sandbox/command/%s/input", id);
+	assert_int_equal(in_box("POST", path, "{\"data\":\"more than three bytes\"}"), 204);
+	assert_int_equal(in_box("POST", path, "{}"), 400);
+	snprintf(path, sizeof(path), "/process/session/my%%20sandbox/command/%s/logs", id);
+	ask_as("0.167.0", path);
+	assert_string_equal(text("stdout"), "out\n");
+	assert_string_equal(text("stderr"), "err\n");
+	assert_string_equal(text("output"), "out\nerr\n");
+	ask_as("0.166.9", path);
+	assert_memory_equal(last.body.data, "\1\1\1out\n\2\2\2err\n", 14);
+	assert_int_equal(last.body.len, 14);
+	assert_non_null(strcasestr(last.head.data, "content-type: text/plain"));
+	assert_int_equal(in_box("GET", path, NULL), 200);
+	assert_memory_equal(last.body.data, "out\nerr\n", 8);
+	assert_int_equal(in_box("GET", "/process/session/my%20sandbox", NULL), 200);
+	assert_int_equal(json_array_size(json_object_get(last.json, "commands")), 2);
+	assert_int_equal(in_box("GET", "/process/session", NULL), 200);
+	assert_int_equal(json_array_size(last.json), 1);
+	assert_int_equal(in_box("GET", "/process/session/entrypoint", NULL), 200);
+	assert_int_equal(in_box("GET", "/process/session/entrypoint/logs", NULL), 200);
+	assert_int_equal(in_box("GET", "/process/session/x-sandbox", NULL), 404);
+	assert_string_equal(text("code"), "PROCESS_NOT_FOUND");
+	const char *word = strcasestr(text("message"), "sandbox"); /* nothing but a lost sandbox may read like one */
+	assert_true(!word || !strcasestr(word, "not found"));
+	assert_int_equal(in_box("GET", "/process/session/my%20sandbox/command/run_999", NULL), 404);
+	assert_int_equal(in_box("GET", "/process/session/other/command/run_1", NULL), 404);
+	assert_int_equal(in_box("POST", "/process/session", "{\"sessionId\":\"dead\"}"), 201);
+	assert_int_equal(in_box("POST", "/process/session/dead/exec", "{\"command\":\"x\"}"), 410);
+	assert_string_equal(text("code"), "SESSION_ENDED");
+	assert_int_equal(in_box("DELETE", "/process/session/dead", NULL), 204);
+	assert_int_equal(in_box("DELETE", "/process/session/my%20sandbox", NULL), 204);
+	assert_int_equal(in_box("DELETE", "/process/session/my%20sandbox", NULL), 404);
+	fake_set_commands(NULL, 0);
+}
+
+/* --- WebSockets --- */
+
+static int ws_open(const char *path, const char *headers)
+{
+	char head[2048];
+	int fd = dial();
+	int n = snprintf(head, sizeof(head), "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%u\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+	                                     "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n%s\r\n",
+	                 path, port, headers);
+	send_all(fd, head, (size_t)n);
+	buf_done(&last.head);
+	buf_init(&last.head, 65536);
+	while (!last.head.len || !strstr(last.head.data, "\r\n\r\n")) {
+		char c;
+		assert_int_equal(recv(fd, &c, 1, 0), 1);
+		buf_addc(&last.head, c);
+	}
+	last.status = atoi(last.head.data + 9);
+	return fd;
+}
+
+static void ws_send(int fd, int opcode, const char *data)
+{
+	unsigned char f[200] = { (unsigned char)(0x80 | opcode) };
+	size_t n = strlen(data);
+	assert_true(n < 126);
+	f[1] = (unsigned char)(0x80 | n); /* mask of zeros */
+	memcpy(f + 6, data, n);
+	send_all(fd, f, n + 6);
+}
+
+static bool recv_all(int fd, void *p, size_t n)
+{
+	for (size_t at = 0; at < n;) {
+		ssize_t k = recv(fd, (char *)p + at, n - at, 0);
+		if (k <= 0)
+			return false;
+		at += (size_t)k;
+	}
+	return true;
+}
+
+/* The next message's opcode, or -1; appended to b. */
+static int ws_next(int fd, struct buf *b)
+{
+	unsigned char h[2], ext[8];
+	if (!recv_all(fd, h, 2))
+		return -1;
+	size_t n = h[1] & 127;
+	if (n == 126) {
+		assert_true(recv_all(fd, ext, 2));
+		n = (size_t)ext[0] << 8 | ext[1];
+	} else if (n == 127) {
+		assert_true(recv_all(fd, ext, 8));
+		n = (size_t)ext[4] << 24 | (size_t)ext[5] << 16 | (size_t)ext[6] << 8 | ext[7];
+	}
+	char *to = buf_reserve(b, n ? n : 1);
+	assert_true(recv_all(fd, to, n));
+	buf_grew(b, n);
+	return h[0] & 15;
+}
+
+static void test_log_stream(void **state)
+{
+	(void)state;
+	static const struct fake_command commands[] = { { .text = "both", .out = "out\n", .err = "err\n", .code = 4 } };
+	fake_set_commands(commands, 1);
+	make_box();
+	char path[256];
+	assert_int_equal(in_box("POST", "/process/session", "{\"sessionId\":\"w\"}"), 201);
+	assert_int_equal(in_box("POST", "/process/session/w/exec", "{\"command\":\"both\",\"runAsync\":true}"), 202);
+	snprintf(path, sizeof(path), "/daytona%s/process/session/w/command/%s/logs?follow=true", tool, text("cmdId"));
+	int fd = ws_open(path, "");
+	assert_int_equal(last.status, 401);
+	close(fd);
+	strcat(path, "&DAYTONA_SANDBOX_AUTH_KEY=" FAKE_TOKEN); /* as a browser does */
+	fd = ws_open(path, "Sec-WebSocket-Protocol: X-Daytona-SDK-Version~0.218.0\r\n");
+	assert_int_equal(last.status, 101);
+	assert_non_null(strcasestr(last.head.data, "X-Daytona-SDK-Version~0.218.0"));
+	struct buf all, end;
+	buf_init(&all, 65536);
+	buf_init(&end, 65536);
+	int op;
+	while ((op = ws_next(fd, all.len < 14 ? &all : &end)) == 2)
+		;
+	assert_int_equal(op, 8);
+	assert_memory_equal(all.data, "\1\1\1out\n\2\2\2err\n", 14);
+	assert_memory_equal(end.data, "\x03\xe8", 2);
+	buf_done(&all);
+	buf_done(&end);
+	close(fd);
+	fake_set_commands(NULL, 0);
+}
+
+static void test_terminal(void **state)
+{
+	(void)state;
+	make_box();
+	char path[256];
+	snprintf(path, sizeof(path), "/daytona%s/process/pty/create-connect?id=p1&cols=100&rows=30&cwd=%%2Ftmp", tool);
+	int fd = ws_open(path, KEY_HEADER "Sec-WebSocket-Protocol: X-Daytona-Pty-Envs~eyJGT08iOiJiYXI_fiJ9, X-Daytona-Pty-Exit-Control\r\n");
+	assert_int_equal(last.status, 101);
+	assert_non_null(strcasestr(last.head.data, "sec-websocket-protocol: X-Daytona-Pty-Exit-Control\r\n"));
+	struct buf b;
+	buf_init(&b, 65536);
+	assert_int_equal(ws_next(fd, &b), 1);
+	assert_non_null(strstr(b.data, "\"connected\""));
+	const struct run_spec *spec = fake_last_run(api);
+	assert_int_equal(spec->cols, 100);
+	assert_int_equal(spec->rows, 30);
+	assert_string_equal(pairs_get(&spec->env, "FOO"), "bar?~");
+	assert_string_equal(pairs_get(&spec->env, "TERM"), "xterm-256color");
+	assert_int_equal(in_box("GET", "/process/pty", NULL), 200);
+	assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(last.json, "sessions"), 0), "id")), "p1");
+	assert_int_equal(in_box("GET", "/process/pty/p1", NULL), 200);
+	assert_int_equal(number("cols"), 100);
+	assert_true(json_is_true(json_object_get(last.json, "active")));
+	assert_int_equal(in_box("POST", "/process/pty/p1/resize", "{\"cols\":120,\"rows\":40}"), 200);
+	assert_int_equal(number("rows"), 40);
+	assert_int_equal(fake_last_run(api)->cols, 120);
+	assert_int_equal(in_box("POST", "/process/pty/p1/resize", "{\"cols\":0,\"rows\":40}"), 400);
+	assert_int_equal(in_box("POST", "/process/pty", "{\"id\":\"p1\"}"), 409);
+	ws_send(fd, 2, "echo hi; exit\n");
+	int op;
+	do {
+		buf_reset(&b);
+	} while ((op = ws_next(fd, &b)) == 2); /* output */
+	assert_int_equal(op, 1);
+	assert_non_null(strstr(b.data, "\"exited\""));
+	buf_reset(&b);
+	assert_int_equal(ws_next(fd, &b), 8);
+	assert_memory_equal(b.data, "\x03\xe8{\"exitCode\":0}", 16);
+	buf_done(&b);
+	close(fd);
+	assert_int_equal(in_box("GET", "/process/pty/p1", NULL), 404);
+	assert_int_equal(in_box("POST", "/process/pty", "{\"id\":\"p2\",\"lazyStart\":true}"), 201);
+	assert_int_equal(in_box("DELETE", "/process/pty/p2", NULL), 200);
+	assert_int_equal(in_box("DELETE", "/process/pty/p2", NULL), 404);
+	assert_int_equal(in_box("POST", "/process/pty", "{\"id\":\"\"}"), 400);
+	assert_int_equal(in_box("GET", "/process/pty/create-connect?id=x", NULL), 426);
+}
+
+static void test_events(void **state)
+{
+	(void)state;
+	make_box();
+	struct buf b;
+	buf_init(&b, 1 << 20);
+	int fd = ws_open("/daytona/socket.io/?EIO=4&transport=websocket", "");
+	assert_int_equal(last.status, 101);
+	assert_int_equal(ws_next(fd, &b), 1);
+	assert_memory_equal(b.data, "0{\"sid\":\"", 9);
+	ws_send(fd, 1, "40{\"token\":\"wrong\"}");
+	buf_reset(&b);
+	assert_int_equal(ws_next(fd, &b), 1);
+	assert_string_equal(b.data, "44{\"message\":\"Unauthorized\"}");
+	ws_send(fd, 1, "40{\"token\":\"" FAKE_KEY "\"}");
+	buf_reset(&b);
+	assert_int_equal(ws_next(fd, &b), 1);
+	assert_memory_equal(b.data, "40{\"sid\":\"", 10);
+	ws_send(fd, 1, "2");
+	buf_reset(&b);
+	assert_int_equal(ws_next(fd, &b), 1);
+	assert_string_equal(b.data, "3");
+	char path[128];
+	snprintf(path, sizeof(path), "/sandbox/%s/stop", box);
+	assert_int_equal(ask("POST", path, NULL), 200);
+	buf_reset(&b);
+	assert_int_equal(ws_next(fd, &b), 1);
+	assert_memory_equal(b.data, "42[\"sandbox.state.updated\",", 27);
+	json_t *event = json_loads(b.data + 2, 0, NULL), *payload = json_array_get(event, 1);
+	assert_string_equal(json_string_value(json_object_get(payload, "newState")), "stopped");
+	assert_string_equal(json_string_value(json_object_get(payload, "oldState")), "started");
+	assert_string_equal(json_string_value(json_object_get(json_object_get(payload, "sandbox"), "id")), box);
+	json_decref(event);
+	snprintf(path, sizeof(path), "/sandbox/%s", box);
+	assert_int_equal(ask("DELETE", path, NULL), 200);
+	buf_reset(&b);
+	assert_int_equal(ws_next(fd, &b), 1);
+	assert_non_null(strstr(b.data, "\"newState\":\"destroyed\""));
+	ws_send(fd, 2, "binary");
+	buf_reset(&b);
+	assert_int_equal(ws_next(fd, &b), 8);
+	close(fd);
+	ask_raw("GET", "/daytona/socket.io/?EIO=4&transport=polling", "", NULL, 0);
+	assert_int_equal(last.status, 400);
+	buf_done(&b);
+}
+
+/* --- files --- */
+
+static void test_files(void **state)
+{
+	(void)state;
+	make_box();
+	assert_int_equal(in_box("GET", "/files/info?path=/d/x", NULL), 200);
+	assert_string_equal(text("mode"), "-rw-r-----");
+	assert_string_equal(text("permissions"), "0640");
+	assert_string_equal(text("owner"), "1000");
+	assert_string_equal(text("modifiedAt"), "2026-01-01T00:00:00.000Z");
+	assert_int_equal(number("size"), 3);
+	assert_int_equal(in_box("GET", "/files/info", NULL), 400);
+	assert_int_equal(in_box("GET", "/files/info?path=/sandbox/none", NULL), 404);
+	assert_string_equal(text("code"), "FILE_NOT_FOUND");
+	assert_string_equal(text("source"), "DAYTONA_DAEMON");
+	assert_int_equal(in_box("GET", "/files?path=/d", NULL), 200);
+	assert_string_equal(json_string_value(json_object_get(json_array_get(last.json, 0), "path")), "/d/x");
+	assert_int_equal(in_box("GET", "/files/?depth=2", NULL), 200);
+	assert_int_equal(in_box("GET", "/files?depth=x", NULL), 400);
+	assert_int_equal(in_box("POST", "/files/folder?path=/d&mode=0755", NULL), 201);
+	assert_int_equal(in_box("POST", "/files/folder?path=/d&mode=9", NULL), 400);
+	assert_int_equal(in_box("DELETE", "/files?path=/d&recursive=true", NULL), 204);
+	assert_int_equal(in_box("DELETE", "/files?path=/bad&recursive=false", NULL), 400);
+	assert_string_equal(text("code"), "INVALID_FILE_PATH");
+	assert_int_equal(in_box("POST", "/files/move?source=/a&destination=/b", NULL), 200);
+	assert_int_equal(in_box("POST", "/files/move?source=/bad&destination=/b", NULL), 409);
+	assert_int_equal(in_box("POST", "/files/move?source=/a", NULL), 400);
+	assert_int_equal(in_box("POST", "/files/permissions?path=/a&mode=644&owner=root", NULL), 200);
+	assert_int_equal(in_box("POST", "/files/permissions?path=/a", NULL), 400);
+	assert_int_equal(in_box("GET", "/files/find?path=/d&pattern=a", NULL), 200);
+	assert_string_equal(json_string_value(json_object_get(json_array_get(last.json, 0), "content")), "a \xef\xbf\xbd b");
+	assert_int_equal(in_box("GET", "/files/search?path=/d&pattern=*.py", NULL), 200);
+	assert_string_equal(json_string_value(json_array_get(json_object_get(last.json, "files"), 0)), "/d/x.py");
+	assert_int_equal(in_box("POST", "/files/replace", "{\"files\":[\"/a\",\"/bad\"],\"pattern\":\"x\",\"newValue\":\"\"}"), 200);
+	assert_true(json_is_true(json_object_get(json_array_get(last.json, 0), "success")));
+	assert_true(json_is_false(json_object_get(json_array_get(last.json, 1), "success")));
+	assert_int_equal(in_box("POST", "/files/replace", "{\"files\":\"/a\",\"pattern\":\"x\",\"newValue\":\"\"}"), 400);
+	assert_int_equal(in_box("GET", "/work-dir", NULL), 200);
+	assert_string_equal(text("dir"), "/work");
+	assert_int_equal(in_box("GET", "/user-home-dir", NULL), 200);
+	assert_string_equal(text("dir"), "/home/daytona");
+	assert_int_equal(in_box("GET", "/port", NULL), 200);
+	assert_int_equal(json_array_size(json_object_get(last.json, "ports")), 1);
+	assert_int_equal(in_box("GET", "/port/8000/in-use", NULL), 200);
+	assert_true(json_is_true(json_object_get(last.json, "isInUse")));
+	assert_int_equal(in_box("GET", "/port/0/in-use", NULL), 400);
+	assert_int_equal(in_box("GET", "/system/metrics", NULL), 200);
+	assert_int_equal(number("memTotal"), 1000);
+	assert_int_equal(in_box("GET", "/version", NULL), 200);
+	assert_int_equal(in_box("POST", "/env", "{\"set\":{\"N\":\"1\"},\"unset\":[\"A\"]}"), 200);
+	assert_int_equal(in_box("POST", "/env", "{\"set\":[]}"), 400);
+	assert_int_equal(in_box("POST", "/git/clone", "{}"), 422);
+}
+
+struct part {
+	const char *name;
+	const void *data;
+	size_t n;
+};
+
+/* Sends a form in pieces of `piece` bytes, chunked as Node does. */
+static void upload(const char *path, const struct part *parts, size_t n, size_t piece, bool ended)
+{
+	struct buf body, all;
+	buf_init(&body, 64 << 20);
+	buf_init(&all, 64 << 20);
+	for (size_t i = 0; i < n; i++) {
+		buf_addf(&body, "--BOUND\r\nContent-Disposition: form-data; name=\"%s\"; filename=\"x\"\r\n\r\n", parts[i].name);
+		buf_add(&body, parts[i].data, parts[i].n);
+		buf_addz(&body, "\r\n");
+	}
+	if (ended)
+		buf_addz(&body, "--BOUND--\r\n");
+	buf_addf(&all, "POST /daytona%s%s HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n" KEY_HEADER "Content-Type: multipart/form-data; boundary=BOUND\r\n"
+		       "Transfer-Encoding: chunked\r\n\r\n",
+	         tool, path);
+	for (size_t at = 0; at < body.len; at += piece) {
+		size_t k = MIN(piece, body.len - at);
+		buf_addf(&all, "%zx\r\n", k);
+		buf_add(&all, body.data + at, k);
+		buf_addz(&all, "\r\n");
+	}
+	buf_addz(&all, "0\r\n\r\n");
+	int fd = dial();
+	send_all(fd, all.data, all.len);
+	read_reply(fd);
+	close(fd);
+	buf_done(&body);
+	buf_done(&all);
+}
+
+static void test_upload(void **state)
+{
+	(void)state;
+	make_box();
+	static char big[300000];
+	for (size_t i = 0; i < sizeof(big); i++)
+		big[i] = (char)(i * 2654435761U >> 13);
+	memcpy(big + 1000, "\r\n--BOUN\r\n--BOUNX", 17);
+	const struct part in_turn[] = { { "files[0].path", "/up/big", 7 }, { "files[0].file", big, sizeof(big) }, { "files[1].path", "/up/\xc3\xa9", 6 }, { "files[1].file", "", 0 } };
+	const struct part paths_first[] = { { "files[0].path", "/p/0", 4 }, { "files[1].path", "/p/1", 4 }, { "files[0].file", "zero", 4 }, { "files[1].file", "one", 3 } };
+	static const size_t pieces[] = { 1 << 20, 4096, 997 };
+	for (size_t i = 0; i < ARRAY_LEN(pieces); i++) {
+		upload("/files/bulk-upload", in_turn, ARRAY_LEN(in_turn), pieces[i], true);
+		assert_int_equal(last.status, 200);
+		assert_int_equal(json_array_size(json_object_get(last.json, "files")), 2);
+		assert_int_equal(json_integer_value(json_object_get(json_array_get(json_object_get(last.json, "files"), 0), "bytes")), sizeof(big));
+		assert_int_equal(fake_file(api, "/up/big")->data.len, sizeof(big));
+		assert_memory_equal(fake_file(api, "/up/big")->data.data, big, sizeof(big));
+		assert_int_equal(fake_file(api, "/up/\xc3\xa9")->data.len, 0);
+		fake_put_file(api, "/up/big", "", 0);
+	}
+	upload("/files/bulk-upload", paths_first, ARRAY_LEN(paths_first), 1, true);
+	assert_int_equal(last.status, 200);
+	assert_memory_equal(fake_file(api, "/p/1")->data.data, "one", 3);
+	const struct part orphan[] = { { "files[3].file", "x", 1 }, { "files[0].path", "/ok", 3 }, { "files[0].file", "ok", 2 } };
+	upload("/files/bulk-upload", orphan, 3, 50, true);
+	assert_int_equal(last.status, 400);
+	assert_non_null(strstr(text("message"), "files[3]"));
+	assert_int_equal(json_array_size(json_object_get(last.json, "errors")), 1);
+	assert_int_equal(json_array_size(json_object_get(last.json, "files")), 1);
+	const struct part forbidden[] = { { "files[0].path", "/forbidden/x", 12 }, { "files[0].file", big, sizeof(big) }, { "files[1].path", "/ok2", 4 }, { "files[1].file", "k", 1 } };
+	upload("/files/bulk-upload", forbidden, 4, 5000, true);
+	assert_int_equal(last.status, 400);
+	assert_non_null(strstr(text("message"), "permission denied"));
+	assert_non_null(fake_file(api, "/ok2"));
+	const struct part cut[] = { { "files[0].path", "/cut", 4 }, { "files[0].file", big, 50000 } };
+	upload("/files/bulk-upload", cut, 2, 5000, false);
+	assert_int_equal(last.status, 400);
+	assert_null(fake_file(api, "/cut"));
+	const struct part nul[] = { { "files[0].path", "/a\0b", 4 }, { "files[0].file", "x", 1 } };
+	upload("/files/bulk-upload", nul, 2, 500, true);
+	assert_int_equal(last.status, 400);
+	const struct part one[] = { { "other", "x", 1 }, { "file", "single", 6 } };
+	upload("/files/upload-v2?path=/v2/f.txt", one, 2, 3, true);
+	assert_int_equal(last.status, 200);
+	assert_string_equal(text("name"), "f.txt");
+	assert_memory_equal(fake_file(api, "/v2/f.txt")->data.data, "single", 6);
+	upload("/files/upload?path=/v2/g", one, 1, 3, true);
+	assert_int_equal(last.status, 400);
+	assert_int_equal(in_box("POST", "/files/upload-v2?path=/v2/raw", "raw bytes"), 200);
+	assert_memory_equal(fake_file(api, "/v2/raw")->data.data, "raw bytes", 9);
+	assert_int_equal(in_box("POST", "/files/bulk-upload", "x"), 400);
+}
+
+static void test_download(void **state)
+{
+	(void)state;
+	make_box();
+	static char big[500000];
+	memset(big, 'b', sizeof(big));
+	fake_put_file(api, "/big", big, sizeof(big));
+	fake_put_file(api, "/\xc3\xa9 \"q\"", "hi\n", 3);
+	assert_int_equal(in_box("POST", "/files/bulk-download", "{\"paths\":[\"/big\",\"/none\",\"/\xc3\xa9 \\\"q\\\"\"]}"), 200);
+	char *type = strcasestr(last.head.data, "content-type: multipart/form-data; boundary=");
+	assert_non_null(type);
+	char boundary[100];
+	assert_int_equal(sscanf(type + 44, "%70[^\r\n]", boundary), 1);
+	struct buf want;
+	buf_init(&want, 1 << 20);
+	buf_addf(&want, "--%s\r\nContent-Disposition: form-data; name=\"file\"; filename=\"/big\"; filename*=utf-8''%%2Fbig\r\nContent-Length: 500000\r\n"
+			"Content-Type: application/octet-stream\r\n\r\n",
+	         boundary);
+	buf_add(&want, big, sizeof(big));
+	buf_addf(&want, "\r\n--%s\r\nContent-Disposition: form-data; name=\"error\"; filename=\"/none\"; filename*=utf-8''%%2Fnone\r\n", boundary);
+	assert_true(last.body.len > want.len);
+	assert_memory_equal(last.body.data, want.data, want.len);
+	const char *tail = last.body.data + want.len;
+	assert_non_null(strstr(tail, "\"code\":\"FILE_NOT_FOUND\""));
+	buf_reset(&want);
+	buf_addf(&want, "\r\n--%s\r\nContent-Disposition: form-data; name=\"file\"; filename=\"/\xc3\xa9 \\\"q\\\"\"; filename*=utf-8''%%2F%%C3%%A9%%20%%22q%%22\r\n"
+			"Content-Length: 3\r\nContent-Type: application/octet-stream\r\n\r\nhi\n\r\n--%s--\r\n",
+	         boundary, boundary);
+	assert_string_equal(last.body.data + last.body.len - want.len, want.data);
+	buf_done(&want);
+	assert_int_equal(in_box("POST", "/files/bulk-download", "{\"paths\":[]}"), 400);
+	assert_int_equal(in_box("POST", "/files/bulk-download", "{\"paths\":[1]}"), 400);
+	assert_int_equal(in_box("GET", "/files/download?path=/big", NULL), 200);
+	assert_int_equal(last.body.len, sizeof(big));
+	assert_int_equal(in_box("GET", "/files/download?path=/none", NULL), 404);
+}
+
+/* A client that leaves in the middle: everything is given back (teardown counts). */
+static void test_leaving(void **state)
+{
+	(void)state;
+	make_box();
+	static const char *const requests[][2] = {
+		{ "POST", "/process/execute HTTP/1.1\r\nHost: 127.0.0.1\r\n" KEY_HEADER "Content-Length: 19\r\n\r\n{\"command\":\"x    \"}" },
+		{ "POST", "/files/bulk-download HTTP/1.1\r\nHost: 127.0.0.1\r\n" KEY_HEADER "Content-Length: 18\r\n\r\n{\"paths\":[\"/big\"]}" },
+		{ "POST", "/files/bulk-upload HTTP/1.1\r\nHost: 127.0.0.1\r\n" KEY_HEADER "Content-Type: multipart/form-data; boundary=B\r\nContent-Length: 100000\r\n\r\n"
+			  "--B\r\nContent-Disposition: form-data; name=\"files[0].path\"\r\n\r\n/l\r\n--B\r\nContent-Disposition: form-data; name=\"files[0].file\"\r\n\r\nabc" },
+		{ "GET", "/files/info?path=/x HTTP/1.1\r\nHost: 127.0.0.1\r\n" KEY_HEADER "\r\n" },
+	};
+	for (size_t i = 0; i < 4 * ARRAY_LEN(requests); i++) {
+		char text_[1024];
+		int fd = dial();
+		int n = snprintf(text_, sizeof(text_), "%s /daytona%s%s", requests[i % ARRAY_LEN(requests)][0], tool, requests[i % ARRAY_LEN(requests)][1]);
+		send_all(fd, text_, (size_t)n);
+		usleep((useconds_t)(i * 300));
+		close(fd);
+	}
+	usleep(50000);
+	assert_int_equal(fake_pending(api), 0);
+}
+
+/* --- previews --- */
+
+static void visit(const char *path, const char *headers)
+{
+	char target[512];
+	snprintf(target, sizeof(target), "/daytona/preview/%s%s", box, path);
+	ask_raw("GET", target, headers, NULL, 0);
+}
+
+static void test_preview(void **state)
+{
+	(void)state;
+	make_box();
+	char path[256], want[256];
+	snprintf(path, sizeof(path), "/sandbox/%s/ports/8000/preview-url", box);
+	assert_int_equal(ask("GET", path, NULL), 200);
+	snprintf(want, sizeof(want), "http://127.0.0.1:%u/daytona/preview/%s/8000", port, box);
+	assert_string_equal(text("url"), want);
+	assert_string_equal(text("token"), FAKE_TOKEN);
+	snprintf(path, sizeof(path), "/sandbox/%s/ports/0/preview-url", box);
+	assert_int_equal(ask("GET", path, NULL), 400);
+	visit("/8000/", "");
+	assert_int_equal(last.status, 401);
+	visit("/8000/", "X-Daytona-Preview-Token: wrong\r\n");
+	assert_int_equal(last.status, 401);
+	visit("/8000/a%20b/?x=1&DAYTONA_SANDBOX_AUTH_KEY=" FAKE_TOKEN "&y=", "Cookie: a=b\r\n");
+	assert_int_equal(last.status, 200);
+	assert_string_equal(last.body.data, "inside");
+	assert_non_null(strcasestr(last.head.data, "set-cookie: daytona-sandbox-auth-"));
+	assert_non_null(strcasestr(last.head.data, "content-security-policy: sandbox"));
+	assert_memory_equal(fake_seen_head(api), "GET /a%20b/?x=1&y= HTTP/1.1\r\n", 29);
+	assert_non_null(strcasestr(fake_seen_head(api), "host: localhost:8000"));
+	snprintf(path, sizeof(path), "X-Daytona-Preview-Token: " FAKE_TOKEN "\r\nAuthorization: Basic app\r\nCookie: a=b; daytona-sandbox-auth-%s=" FAKE_TOKEN "; c=d\r\n", box);
+	visit("/8000", path);
+	assert_int_equal(last.status, 200);
+	assert_null(strstr(fake_seen_head(api), FAKE_TOKEN));
+	assert_non_null(strstr(fake_seen_head(api), "Basic app"));
+	assert_non_null(strstr(fake_seen_head(api), "c=d"));
+	visit("/8000/x", KEY_HEADER);
+	assert_int_equal(last.status, 200);
+	assert_null(strstr(fake_seen_head(api), FAKE_KEY));
+	snprintf(path, sizeof(path), "Cookie: daytona-sandbox-auth-%s=" FAKE_TOKEN "\r\n", box);
+	visit("/8000/", path);
+	assert_int_equal(last.status, 200);
+	visit("/1/", KEY_HEADER);
+	assert_int_equal(last.status, 502);
+	visit("/99999/", KEY_HEADER);
+	assert_int_equal(last.status, 400);
+	ask_raw("GET", "/daytona/preview/00000000-0000-0000-0000-000000000000/80/", "", NULL, 0);
+	assert_int_equal(last.status, 401);
+	/* a browser goes to an origin of its own */
+	visit("/8000/p?q=1", "Sec-Fetch-Dest: document\r\n");
+	assert_int_equal(last.status, 307);
+	snprintf(want, sizeof(want), "location: http://8000-%s.preview.localhost:%u/p?q=1\r\n", box, port);
+	assert_non_null(strcasestr(last.head.data, want));
+	snprintf(path, sizeof(path), "Host: 8000-%s.preview.localhost:%u\r\nX-Daytona-Preview-Token: " FAKE_TOKEN "\r\n", box, port);
+	ask_raw("GET", "/daytona/sandbox", path, NULL, 0);
+	assert_int_equal(last.status, 200);
+	assert_string_equal(last.body.data, "inside");
+	assert_memory_equal(fake_seen_head(api), "GET /daytona/sandbox HTTP/1.1\r\n", 31);
+	assert_null(strcasestr(last.head.data, "content-security-policy"));
+	/* public: anybody */
+	snprintf(path, sizeof(path), "/sandbox/%s/public/true", box);
+	assert_int_equal(ask("POST", path, NULL), 200);
+	visit("/8000/", "");
+	assert_int_equal(last.status, 200);
+}
+
+static void test_signed_preview(void **state)
+{
+	(void)state;
+	make_box();
+	char path[256], token[32], link[256];
+	snprintf(path, sizeof(path), "/sandbox/%s/ports/8000/signed-preview-url?expiresInSeconds=90", box);
+	assert_int_equal(ask("GET", path, NULL), 200);
+	snprintf(token, sizeof(token), "%s", text("token"));
+	snprintf(link, sizeof(link), "%s/x", strstr(text("url"), "/daytona/"));
+	ask_raw("GET", link, "", NULL, 0);
+	assert_int_equal(last.status, 200);
+	snprintf(path, sizeof(path), "/daytona/preview/%s~%s/8001/", box, token); /* another port */
+	ask_raw("GET", path, "", NULL, 0);
+	assert_int_equal(last.status, 401);
+	snprintf(path, sizeof(path), "/daytona/preview/%s~0000000000000000/8000/", box);
+	ask_raw("GET", path, "", NULL, 0);
+	assert_int_equal(last.status, 401);
+	snprintf(path, sizeof(path), "Host: 8000-%s-%s.preview.localhost:%u\r\n", box, token, port);
+	ask_raw("GET", "/", path, NULL, 0);
+	assert_int_equal(last.status, 200);
+	snprintf(path, sizeof(path), "/sandbox/%s/ports/8000/signed-preview-url/%s/expire", box, token);
+	assert_int_equal(ask("POST", path, NULL), 200);
+	ask_raw("GET", link, "", NULL, 0);
+	assert_int_equal(last.status, 401);
+	snprintf(path, sizeof(path), "/sandbox/%s/ports/8000/signed-preview-url?expiresInSeconds=0", box);
+	assert_int_equal(ask("GET", path, NULL), 400);
+}
+
+/* --- anything at all --- */
+
+static void test_junk(void **state)
+{
+	(void)state;
+	static const char *const paths[] = { "/process/execute", "/process/code-run", "/process/session", "/process/pty", "/files/replace", "/files/bulk-download", "/env" };
+	static const char *const bits[] = { "{", "}", "[", "]", "\"command\"", ":", ",", "\"code\"", "null", "1e400", "-0", "\"\\ud800\"", "\"\xc3\xa9\"", "\xff", "true", "\"files\"",
+		                            "\"id\"", "\"x\"", "\"envs\"", "\"paths\"", "\"set\"", "\"sessionId\"" };
+	unsigned seed = 7;
+	make_box();
+	for (int i = 0; i < 400; i++) {
+		char body[400] = "";
+		seed = seed * 1103515245 + 12345;
+		int n = (int)(seed >> 16) % 12;
+		for (int k = 0; k < n; k++) {
+			seed = seed * 1103515245 + 12345;
+			strcat(body, bits[(seed >> 16) % ARRAY_LEN(bits)]);
+		}
+		int status = in_box("POST", paths[(size_t)i % ARRAY_LEN(paths)], body);
+		if (status >= 500 || status < 200)
+			fail_msg("%s %s: %d", paths[(size_t)i % ARRAY_LEN(paths)], body, status);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_key_needed, setup, teardown),	cmocka_unit_test_setup_teardown(test_create, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_create_refused, setup, teardown),	cmocka_unit_test_setup_teardown(test_image, setup, teardown),
+		cmocka_unit_test(test_dockerfile),					cmocka_unit_test_setup_teardown(test_lists, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_changes, setup, teardown),		cmocka_unit_test_setup_teardown(test_execute, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_sessions, setup, teardown),	cmocka_unit_test_setup_teardown(test_log_stream, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_terminal, setup, teardown),	cmocka_unit_test_setup_teardown(test_events, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_files, setup, teardown),		cmocka_unit_test_setup_teardown(test_upload, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_download, setup, teardown),	cmocka_unit_test_setup_teardown(test_leaving, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_preview, setup, teardown),		cmocka_unit_test_setup_teardown(test_signed_preview, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_junk, setup, teardown),
+	};
+	int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	buf_done(&last.head);
+	buf_done(&last.body);
+	json_decref(last.json);
+	return rc;
+}
