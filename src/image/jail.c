@@ -16,9 +16,10 @@
 /* The new root is a tmpfs laid over this folder; every host has it, and what is under it is not needed in the jail. */
 #define BASE "/tmp"
 
+/* Without what is mounted below it: the flags would not reach that. */
 static int bind(const char *from, const char *to, unsigned long flags)
 {
-	if (mount(from, to, NULL, MS_BIND | MS_REC, NULL) < 0 || mount(NULL, to, NULL, MS_BIND | MS_REMOUNT | flags, NULL) < 0)
+	if (mount(from, to, NULL, MS_BIND, NULL) < 0 || mount(NULL, to, NULL, MS_BIND | MS_REMOUNT | flags, NULL) < 0)
 		return -errno;
 	return 0;
 }

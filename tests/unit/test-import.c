@@ -250,7 +250,7 @@ static void test_jail(void **state)
 	assert_int_equal(in_jail("! mknod /out/null c 1 3 && ! mount -t tmpfs none /tmp && ! chroot /out true"), 0);
 	assert_int_equal(in_jail("test \"$(grep -c . /proc/net/dev)\" = 3"), 0); /* two lines of heading, and lo */
 	assert_int_equal(in_jail("chown 5:6 /out/made"), 0);
-	assert_int_equal(in_jail("head -c 2000000 /dev/zero >/out/large"), 128 + 25); /* SIGXFSZ */
+	assert_int_equal(in_jail("yes >/out/large"), 128 + 25); /* SIGXFSZ */
 	auto_free char *made = at("out/made");
 	struct stat st;
 	assert_int_equal(stat(made, &st), 0);
