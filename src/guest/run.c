@@ -352,8 +352,11 @@ static void start_program(struct run *r, struct guest_run_request *req)
 	struct plumbing p = { { -EBADF, -EBADF, -EBADF }, -EBADF, -EBADF, -EBADF, -EBADF, -EBADF };
 	struct user u;
 	struct err e;
+	bool bash;
 	int error;
 
+	if (streq(req->argv[0], "{shell}")) /* which one there is only we can see */
+		req->argv[0] = session_shell(&bash);
 	if (user_find(req->user ? req->user : g->opt.user, &u, &e) < 0) {
 		run_fail(r, e.errnum, "%.190s", e.message);
 		return;

@@ -407,7 +407,7 @@ void session_run_kill(struct session *s, struct run *r)
 
 /* --- open and close --- */
 
-static const char *find_shell(bool *ret_bash)
+const char *session_shell(bool *ret_bash)
 {
 	static const char *const bashes[] = { "/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash" };
 
@@ -453,7 +453,7 @@ static void close_ends(struct ends *e)
 static pid_t start_shell(struct session *s, const struct guest_run_request *r, const struct ends *e, struct launch *l)
 {
 	struct guest *g = s->g;
-	const char *argv[] = { find_shell(&s->bash), NULL };
+	const char *argv[] = { session_shell(&s->bash), NULL };
 	auto_fd int procs = group_make(&g->groups, &s->group, 's', ++g->serial);
 	char **env = env_build(g, &s->user, r->env, &s->group, false);
 

@@ -14,6 +14,8 @@ void session_queue(struct session *s, struct run *r);
 void session_run_resume(struct session *s, struct run *r); /* a window has room again */
 void session_run_signal(struct session *s, struct run *r, int signo);
 void session_run_kill(struct session *s, struct run *r);   /* flags of r->end are set */
+/* The shell of this image: bash where it has one, else sh. */
+const char *session_shell(bool *ret_bash);
 void sessions_tell_ends(struct guest *g);                  /* to a new connection */
 
 #endif
