@@ -21,7 +21,6 @@ struct socket {
 	void *ctx;
 	bool paused;
 	bool closing;  /* socket_close was called: messages are dropped */
-	bool failed;   /* wslay found a protocol error; its close frame is queued */
 	bool blocked;  /* output went over OUT_HIGH */
 	unsigned silent_pings;
 	uint64_t heard; /* conn->received at the last ping */
@@ -279,18 +278,11 @@ void socket_silent(struct conn *c)
 	flush(s);
 }
 
-/* Both close frames have gone, or nothing more will come: the conversation is over, its last bytes still have to leave. */
+/* The conversation is over; its last bytes still have to leave. */
 static bool end(struct conn *c)
 {
 	struct socket *s = take_ptr(&c->socket);
 
-	if (wslay_event_get_close_received(s->ws)) {
-		int code = wslay_event_get_status_code_received(s->ws);
-		s->code = code ? code : CODE_NONE;
-	} else {
-		int code = wslay_event_get_status_code_sent(s->ws);
-		s->code = code ? code : CODE_BROKEN;
-	}
 	conn_linger(c);
 	socket_gone(s);
 	return true;
@@ -307,12 +299,20 @@ bool socket_step(struct conn *c)
 			s->ev.on_room(s->ctx);
 		return true;
 	}
-	if (c->view.n && !s->paused && wslay_event_get_read_enabled(s->ws) && wslay_event_recv(s->ws) != 0)
-		s->failed = true;
-	flush(s);
-	/* wslay reads no more once a close frame has come or an error made it queue one itself. */
-	if (s->failed || (!wslay_event_get_read_enabled(s->ws) && wslay_event_get_close_sent(s->ws)))
+	if (c->view.n && !s->paused && wslay_event_get_read_enabled(s->ws) && wslay_event_recv(s->ws) != 0) {
+		/* A frame that is none. wslay has queued a close frame without a code for this; the standard wants one. */
+		conn_queue(c, STR("\x88\x02\x03\xea"));
+		s->code = WSLAY_CODE_PROTOCOL_ERROR;
 		return end(c);
+	}
+	flush(s);
+	/* wslay reads no more once a close frame has come, or bad text or a message too big made it queue one itself. */
+	if (!wslay_event_get_read_enabled(s->ws) && wslay_event_get_close_sent(s->ws)) {
+		bool theirs = wslay_event_get_close_received(s->ws);
+		int code = theirs ? wslay_event_get_status_code_received(s->ws) : wslay_event_get_status_code_sent(s->ws);
+		s->code = code ? code : CODE_NONE;
+		return end(c);
+	}
 	if (c->eof && c->view.n == 0) {
 		c->broken = true;
 		return true;
