@@ -188,7 +188,6 @@ void user_name_of(uint32_t id, bool group, char ret[static 64])
 		uint32_t id;
 		char name[64];
 	} last[2];
-	auto_buf struct buf db;
 	struct str text, f[FIELDS];
 	uint32_t v;
 	int n;
@@ -197,6 +196,7 @@ void user_name_of(uint32_t id, bool group, char ret[static 64])
 		memcpy(ret, last[group].name, 64);
 		return;
 	}
+	auto_buf struct buf db;
 	load(group ? "/etc/group" : "/etc/passwd", &db);
 	text = buf_str(&db);
 	snprintf(ret, 64, "%u", id);
