@@ -43,7 +43,7 @@ def test_images(client):
     one = client.get("/v1/images/default")
     assert one.status == 200 and one.json["digest"] in [i["digest"] for i in items]
     assert client.get("/v1/images/" + one.json["digest"]).json["digest"] == one.json["digest"]
-    r = client.get("/v1/images/no-such%2Fimage:1")
+    r = client.get("/v1/images/no-such/image:1")
     assert r.status == 404 and r.error["kind"] == "not_found"
     r = client.post("/v1/sandboxes", {"image": "no-such-image:9"})
     assert r.status in (404, 422) and "no-such-image:9" in r.error["message"] and "default" in r.error["message"], "it names what is there"
@@ -73,7 +73,7 @@ def test_health_and_metrics_need_no_key_here(client, server):
 def test_the_unix_socket_speaks_the_same(client, server):
     s = socket.socket(socket.AF_UNIX)
     s.connect(server.data + "/run/socket")
-    s.sendall(f"GET /v1/info HTTP/1.1\r\nHost: x\r\nX-API-Key: {client.key}\r\nConnection: close\r\n\r\n".encode())
+    s.sendall(f"GET /v1/info HTTP/1.1\r\nHost: localhost\r\nX-API-Key: {client.key}\r\nConnection: close\r\n\r\n".encode())
     out = b""
     while chunk := s.recv(65536):
         out += chunk

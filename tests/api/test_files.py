@@ -62,7 +62,7 @@ def test_parents_append_exclusive(client, box):
 def test_a_broken_upload_leaves_the_old_file(client, box):
     client.put(url(box), b"old", {"path": "/tmp/keep"})
     s = socket.create_connection((client.host, client.port), 20)
-    s.sendall(f"PUT {box.path}/files?path=/tmp/keep HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {client.key}\r\nContent-Length: 1000000\r\n\r\n".encode())
+    s.sendall(f"PUT {box.path}/files?path=/tmp/keep HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {client.key}\r\nContent-Length: 1000000\r\n\r\n".encode())
     s.sendall(b"n" * 300000)
     time.sleep(0.3)
     s.close()

@@ -74,7 +74,7 @@ def test_leaving_ends_it_when_asked(client, shared_box, stream):
     head = json.dumps({"shell": f"sleep {mark}", "kill_on_disconnect": True}).encode()
     s = socket.create_connection((client.host, client.port), 20)
     path = shared_box.path + "/runs" + ("?stream=1" if stream else "")
-    s.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {client.key}\r\nContent-Length: {len(head)}\r\n\r\n".encode() + head)
+    s.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {client.key}\r\nContent-Length: {len(head)}\r\n\r\n".encode() + head)
     run = wait_for(lambda: [r for r in client.get(shared_box.path + "/runs").json["items"] if mark in r["command"]])[0]
     s.close()
     got = client.get(shared_box.runpath(run), {"wait": True}).json

@@ -1,6 +1,7 @@
 /* Images, keys, and what the server says about itself. */
 #include "boundary/boundary.h" /* the bits of server_info.caps */
 #include "dialect/native/native_int.h"
+#include "wire/urlencode.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -32,11 +33,17 @@ void native_image_list(struct request *r, void *dialect)
 	answer_json(n, r, 200, &b);
 }
 
-/* The reference in the path, as a create would take it. */
-static const char *image_ref(const struct request *r, struct err *e)
+/* The reference in the path (the rest of it: references have slashes), as a create would take it. Heap, or NULL and e. */
+static char *image_ref(const struct request *r, struct err *e)
 {
-	struct sandbox_spec s = { .image = (char *)(uintptr_t)req_path_arg(r, "image") };
-	return spec_validate(&s, e) < 0 ? NULL : s.image;
+	struct str raw = str_of(req_path_arg(r, "image"));
+	auto_free char *ref = xmalloc(raw.n + 1);
+	if (url_decode(raw, URL_PERCENT, ref) < 0) {
+		err_set(e, ERR_INVALID, EINVAL, "the image reference in the path holds a broken escape");
+		return NULL;
+	}
+	struct sandbox_spec s = { .image = ref };
+	return spec_validate(&s, e) < 0 ? NULL : take_ptr(&ref);
 }
 
 void native_image_get(struct request *r, void *dialect)
@@ -44,7 +51,7 @@ void native_image_get(struct request *r, void *dialect)
 	struct native *n = dialect;
 	struct image_view v;
 	struct err e;
-	const char *ref = image_ref(r, &e);
+	auto_free char *ref = image_ref(r, &e);
 	if (!ref || api_image_get(n->api, req_caller(r), ref, &v, &e) < 0) {
 		answer_err(n, r, &e);
 		return;
@@ -60,7 +67,7 @@ void native_image_delete(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct err e;
-	const char *ref = image_ref(r, &e);
+	auto_free char *ref = image_ref(r, &e);
 	if (!ref || api_image_remove(n->api, req_caller(r), ref, &e) < 0)
 		answer_err(n, r, &e);
 	else

@@ -65,8 +65,8 @@ static const struct route routes[] = {
 	  .tag = ROUTE_PROXY },
 
 	{ .method = "GET", .pattern = "/v1/images", .handle = native_image_list },
-	{ .method = "GET", .pattern = "/v1/images/{image}", .handle = native_image_get },
-	{ .method = "DELETE", .pattern = "/v1/images/{image}", .handle = native_image_delete },
+	{ .method = "GET", .pattern = "/v1/images/{image*}", .handle = native_image_get },
+	{ .method = "DELETE", .pattern = "/v1/images/{image*}", .handle = native_image_delete },
 	{ .method = "POST", .pattern = "/v1/keys", .body = BODY_BUFFER, .handle = native_key_create },
 	{ .method = "GET", .pattern = "/v1/keys", .handle = native_key_list },
 	{ .method = "DELETE", .pattern = "/v1/keys/{key}", .handle = native_key_revoke },
