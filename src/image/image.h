@@ -1,7 +1,10 @@
 /* The image store: read-only root filesystems, content-addressed, in one folder of the host.
  *
- *   IMAGES/sha256-<hex>/rootfs/      the tree, owned by root, mode 0755 on the way
- *   IMAGES/sha256-<hex>/image.json   {"digest","created_ms","size_bytes","user","workdir","env":{},"entrypoint":[],"cmd":[]}
+ *   IMAGES/sha256-<hex>/rootfs/      the tree; mode 0700, because the files in it belong to the users of the image, by number:
+ *                                    a user of the host with the same number must not reach them. (The root of an overlay
+ *                                    has the mode of its upper layer.)
+ *   IMAGES/sha256-<hex>/image.json   {"digest","created_ms","size_bytes","user","workdir","env":{},"entrypoint":[],"cmd":[],
+ *                                    "privileged":["4755 /usr/bin/sudo"]}: tree.h says why
  *   IMAGES/refs.json                 {"refs":{"default":"sha256:...","debian:12":"sha256:..."},"map":{"python:*":"default"}}
  *   IMAGES/tmp-*                     work in progress; removed when older than a day and not locked
  *

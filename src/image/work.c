@@ -153,7 +153,7 @@ int work_commit(struct work *w, const char *name, struct image_config *c, char r
 	if (r < 0)
 		return r;
 	c->privileged = sealed.privileged;
-	if (fchown(root, 0, 0) < 0 || fchmod(root, 0755) < 0)
+	if (fchown(root, 0, 0) < 0 || fchmod(root, 0700) < 0) /* image.h says why */
 		return err_sys(e, ERR_UNAVAILABLE, errno, "can't set the mode of the image's root");
 	r = image_json_save(image, sealed.digest, now_unix_ms(), sealed.bytes, c, e);
 	auto_fd int lock = r < 0 ? -EBADF : image_folder_lock(w->folder, "lock", true, e);
