@@ -184,7 +184,7 @@ def test_deletion_after_a_stop(client):
     assert client.post(s.path + "/stop").status == 200
     wait_for(lambda: client.get(s.path).status == 404, 15)
     t = create(client, ephemeral=True)
-    assert client.post(t.path + "/stop").status == 200
+    assert client.post(t.path + "/stop").status == 204
     wait_for(lambda: client.get(t.path).status == 404, 15)
 
 

@@ -222,8 +222,10 @@ static void changed(void *ctx, const struct err *e, const struct sandbox_view *v
 	struct native *n = pending_take(ctx, &r);
 	if (e)
 		answer_err(n, r, e);
-	else
+	else if (v)
 		answer_sandbox(n, r, 200, v);
+	else
+		answer_empty(n, r, 204); /* stopping was its end: an ephemeral one */
 }
 
 void native_sandbox_start(struct request *r, void *dialect)
