@@ -224,7 +224,6 @@ static int set_nonblocking(int fd)
 	return fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) < 0 ? -errno : 0;
 }
 
-/* The user owns its pipes, so that it can open /dev/stdout and the like. */
 static int make_pipe(const struct user *u, int *ret_read, int *ret_write, bool read_is_ours)
 {
 	int p[2];
@@ -233,8 +232,7 @@ static int make_pipe(const struct user *u, int *ret_read, int *ret_write, bool r
 		return -errno;
 	*ret_read = p[0];
 	*ret_write = p[1];
-	if (u->uid != 0)
-		(void)fchown(p[0], u->uid, u->gid);
+	user_give(u, p[0], true);
 	return set_nonblocking(read_is_ours ? p[0] : p[1]);
 }
 
@@ -250,8 +248,7 @@ static int open_terminal(const struct user *u, const struct guest_run_request *r
 	if (slave < 0)
 		return -errno;
 	p->child[0] = p->child[1] = p->child[2] = slave;
-	if (u->uid != 0)
-		(void)fchown(slave, u->uid, (gid_t)-1);
+	user_give(u, slave, false); /* its group is tty */
 	(void)fchmod(slave, 0620);
 	(void)ioctl(p->out, TIOCSWINSZ, &size);
 	p->in = fcntl(p->out, F_DUPFD_CLOEXEC, 3);

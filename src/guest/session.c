@@ -432,8 +432,7 @@ static int open_ends(struct ends *e, const struct user *u)
 	for (size_t i = 0; i < ARRAY_LEN(pipes); i++) {
 		if (pipe2(pipes[i], O_CLOEXEC) < 0)
 			return -errno;
-		if (u->uid != 0)
-			(void)fchown(pipes[i][0], u->uid, u->gid);
+		user_give(u, pipes[i][0], true);
 		int ours = pipes[i][ours_reads[i] ? 0 : 1];
 		if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0)
 			return -errno;

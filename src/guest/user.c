@@ -210,6 +210,12 @@ void user_name_of(uint32_t id, bool group, char ret[static 64])
 	memcpy(last[group].name, ret, 64);
 }
 
+void user_give(const struct user *u, int fd, bool group)
+{
+	if (u->uid != geteuid() && fchown(fd, u->uid, group ? u->gid : (gid_t)-1) < 0)
+		return;
+}
+
 int user_become(const struct user *u)
 {
 	/* libc's own set*id would look for threads to take along; a child that shares our memory must not */

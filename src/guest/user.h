@@ -22,6 +22,9 @@ int user_find(const char *text, struct user *ret, struct err *e);
 int user_id_of(const char *text, bool group, uint32_t *ret);
 /* The name of an id, or its digits. `ret` is small on purpose: longer names come as digits. */
 void user_name_of(uint32_t id, bool group, char ret[static 64]);
+/* The user owns what it is given (a pipe, a terminal), so that it can open /dev/stdout and the like. Without the right to do so
+ * it goes on without. */
+void user_give(const struct user *u, int fd, bool group);
 /* Becomes the user for good, by raw system calls: safe in a child that shares its parent's memory. 0 or -errno. */
 int user_become(const struct user *u);
 
