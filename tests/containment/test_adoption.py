@@ -1,0 +1,117 @@
+"""The warden dies at any moment; the next one finds everything."""
+import glob
+import os
+import signal
+import time
+
+from harness import sandboxes
+
+
+def test_restart_and_kill():
+    with sandboxes() as d:
+        a, b, c = d.create(), d.create(ephemeral=False), d.create(ephemeral=False)
+        d.run(a, "echo a > /tmp/x; (while :; do sleep 1; done > /dev/null 2>&1 < /dev/null &)")
+        d.run(b, "echo b > /tmp/x")
+        d.ask(f"stop {c}")
+        for how in ("restart", "kill", "kill", "restart"):
+            d.ask(how)
+            assert d.listed() == {a: True, b: True, c: False}
+            assert d.run(a, "cat /tmp/x; pgrep -c sleep")[0].split() == ["a", "1"]
+            assert d.run(b, "cat /tmp/x")[0] == "b"
+            assert d.usage(a)["memory"][0] > 0
+            assert d.run(d.create(), "echo new")[0] == "new" # and its uids are nobody else's
+        maps = [d.run(id, "cat /proc/self/uid_map")[0] for id, up in d.listed().items() if up]
+        assert len(set(maps)) == len(maps)
+        d.start(c)
+        d.ask("kill")
+        d.ask(f"pause {a}")
+        d.ask("kill")
+        d.ask(f"resume {a}")
+        assert d.run(a, "cat /tmp/x")[0] == "a"
+
+
+def first_process(d, id):
+    for g in d.groups():
+        if g.endswith(id):
+            with open(g + "/cgroup.procs") as f:
+                pids = [int(p) for p in f.read().split()]
+            if pids:
+                return min(pids)
+    raise AssertionError("no process")
+
+
+def test_death_while_nobody_looks():
+    with sandboxes() as d:
+        a, b = d.create(), d.create(ephemeral=False)
+        pids = [first_process(d, a), first_process(d, b)]
+        d.process.kill()
+        d.process.wait()
+        time.sleep(0.2)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.2)
+        d.open()
+        assert d.listed() == {a: False, b: False}
+        d.start(b)
+        assert d.run(b, "echo up")[0] == "up"
+
+
+def test_another_process_with_the_pid_is_not_adopted():
+    with sandboxes() as d:
+        a = d.create()
+        pid = first_process(d, a)
+        d.process.kill()
+        d.process.wait()
+        time.sleep(0.2)
+        os.kill(pid, signal.SIGKILL)
+        # the record now names a pid that is somebody else's: ours, for the test
+        path = f"{d.run_folder()}/state/{a}"
+        with open(path, "r+b") as f:
+            bytes_ = f.read()
+            at = bytes_.index(pid.to_bytes(4, "little"))
+            f.seek(at)
+            f.write(os.getpid().to_bytes(4, "little"))
+        d.open()
+        assert d.listed() == {a: False}
+
+
+def test_records_of_before_a_reboot():
+    with sandboxes() as d:
+        a = d.create(ephemeral=False)
+        d.run(a, "echo kept > /root/x; sync")
+        d.ask(f"stop {a}")
+        d.process.kill()
+        d.process.wait()
+        time.sleep(0.2)
+        for f in glob.glob(d.run_folder() + "/state/*"):
+            os.unlink(f)
+        d.open()
+        assert d.listed() == {a: False}
+        d.start(a)
+        assert d.run(a, "cat /root/x")[0] == "kept"
+
+
+def test_kill_at_random_moments():
+    """Between a request and its answer: nothing half-made is left that a destroy would not take away."""
+    with sandboxes() as d:
+        for i in range(12):
+            id = f"{i:08x}-0000-4000-8000-000000000000"
+            d.ids.append(id)
+            d.say(f"create {id} {d.image} 64 {16 if i % 2 else 64} 50 1000 {i % 2}")
+            time.sleep(0.0007 * i)
+            d.process.kill()
+            d.process.wait()
+            d.open()
+            listed = d.listed()
+            if listed.get(id):
+                assert d.run(id, "echo up")[0] == "up"
+            d.destroy(id)
+            assert id not in d.listed()
+
+
+def test_two_data_folders():
+    with sandboxes() as d, sandboxes() as other:
+        a, b = d.create(), other.create()
+        assert d.run(a, "cat /proc/self/uid_map")[0] != other.run(b, "cat /proc/self/uid_map")[0]
+        other.destroy(b)
+        assert d.run(a, "echo fine")[0] == "fine"

@@ -1,0 +1,112 @@
+"""create, stop, start, pause, destroy: in order, twice, at the wrong moment."""
+import time
+
+from harness import refused, sandboxes
+
+
+def life(**options):
+    with sandboxes(**options) as d:
+        id = d.create(ephemeral=False, disk=64)
+        d.run(id, "echo kept > /root/file; chown 1000:1000 /root/file; ln -s x /root/link; mv /etc/apt /etc/apt2; rm /etc/hosts; mkdir -p /opt/a/b")
+        for _ in range(3):
+            d.ask(f"stop {id}")
+            d.ask(f"stop {id}")
+            assert d.listed() == {id: False}
+            refused("unavailable", d.run, id, "true")
+            d.start(id)
+            out, _ = d.run(id, "cat /root/file; stat -c %u /root/file; readlink /root/link; ls -d /etc/apt2; ls /etc/hosts 2>&1; ls -d /opt/a/b; id -u")
+            assert out.split("\n")[:4] == ["kept", "1000", "x", "/etc/apt2"] and "No such file" in out, out
+        refused("conflict", d.start, id)
+        refused("conflict", d.create, id=id)
+        d.destroy(id)
+        d.destroy(id)
+        refused("not_found", d.ask, f"stop {id}")
+        refused("not_found", d.start, id)
+
+
+def test_life():
+    life()
+
+
+def test_life_as_on_an_old_kernel():
+    life(env={"OLD_KERNEL": "1"})
+
+
+def test_ephemeral_as_on_an_old_kernel():
+    with sandboxes(env={"OLD_KERNEL": "1"}) as d:
+        assert d.run(d.create(), "mv /etc/apt /etc/apt2 && id -u")[0] == "0"
+        assert d.run(d.create(disk=300), "mv /etc/apt /etc/apt2 && id -u")[0] == "0"
+
+
+def test_ephemeral_ends_with_its_stop():
+    for disk in (32, 300):
+        with sandboxes() as d:
+            id = d.create(disk=disk)
+            d.ask(f"stop {id}")
+            refused("gone", d.start, id)
+
+
+def test_pause():
+    with sandboxes() as d:
+        id = d.create()
+        d.run(id, "(while :; do date +%s%N > /tmp/now; sleep 0.01; done > /dev/null 2>&1 < /dev/null &)")
+        for _ in range(3):
+            d.ask(f"pause {id}")
+            before = d.usage(id)["cpu_usec"]
+            time.sleep(0.3)
+            assert d.usage(id)["cpu_usec"] == before
+            d.ask(f"resume {id}")
+        first = d.run(id, "cat /tmp/now")[0]
+        time.sleep(0.1)
+        assert d.run(id, "cat /tmp/now")[0] != first
+        d.ask(f"pause {id}")
+        d.destroy(id) # frozen
+        id = d.create(ephemeral=False)
+        d.ask(f"pause {id}")
+        d.ask(f"stop {id}")
+        d.start(id)
+        assert d.run(id, "echo up")[0] == "up"
+
+
+def test_own_end_is_told_once():
+    with sandboxes() as d:
+        id = d.create(ephemeral=False)
+        d.say(f"run {id} 0 - kill -9 -1")
+        while d.line() != "done":
+            pass
+        # PID 1 cannot be killed from inside; from outside, as a crash of the guest would look:
+        with open([g for g in d.groups() if "pids" in g or "unified" in g or "cgroup.procs" in g][0] + "/cgroup.procs") as f:
+            pid = min(int(p) for p in f.read().split())
+        import os
+        import signal
+        os.kill(pid, signal.SIGKILL)
+        d.ask("wait 300")
+        assert [e for e in d.events if e[0] == "event"] == [["event", id, "ended"]], d.events
+        assert d.listed() == {id: False}
+        d.start(id)
+        assert d.run(id, "echo up")[0] == "up"
+        d.ask("wait 100")
+        assert len(d.events) == 1
+
+
+def test_destroy_of_what_was_never_there():
+    with sandboxes() as d:
+        d.destroy("12345678-1234-4234-8234-123456789abc")
+        assert d.listed() == {}
+
+
+def test_many():
+    with sandboxes() as d:
+        ids = [d.create(memory=64, disk=16) for _ in range(100)]
+        assert all(d.listed().values()) and len(d.listed()) == 100
+        assert d.run(ids[37], "echo fine")[0] == "fine"
+
+
+def test_contents():
+    with sandboxes() as d:
+        id = d.create()
+        assert d.run(id, "cat /etc/hostname; hostname; cat /etc/machine-id; touch /tmp/a /run/a /dev/shm/a; getent hosts localhost | head -1")[0].split("\n")[:3] == [
+            "drive-test", "drive-test", id.replace("-", "")]
+        # what a package manager and its scripts do
+        d.run(id, "groupadd -f extra && useradd -m someone && su someone -c 'touch ~/x' && mkdir /opt/y && chown someone:extra /opt/y && chmod 2770 /opt/y")
+        d.run(id, "mv /usr/share/doc /usr/share/doc2 && cp -a /etc /etc2 && rm -rf /etc2")
