@@ -12,10 +12,17 @@ static void on_output(void *ctx, int stream, uint64_t offset, struct str bytes)
 {
 	(void)offset;
 	struct log_stream *l = ctx;
-	if (l->last != stream)
-		socket_send(l->socket, false, stream == 2 ? STR(MARK_STDERR) : STR(MARK_STDOUT));
-	l->last = stream;
-	socket_send(l->socket, false, bytes);
+	if (l->last == stream) {
+		socket_send(l->socket, false, bytes);
+	} else {
+		/* In one message: SDKs lose a marker that comes in a message of its own. */
+		auto_buf struct buf b;
+		buf_init(&b, bytes.n + 3);
+		buf_add(&b, stream == 2 ? MARK_STDERR : MARK_STDOUT, 3);
+		buf_add(&b, bytes.p, bytes.n);
+		socket_send(l->socket, false, buf_str(&b));
+		l->last = stream;
+	}
 	if (!socket_room(l->socket) && l->follower)
 		follower_pause(l->follower);
 }
