@@ -365,10 +365,14 @@ void core_create(struct core *c, const char *tenant, const char *key_id, const s
 
 	struct sandbox *s = find_idempotent(c, tenant, spec->idempotency_key);
 	if (s) {
-		if (s->row.state == SANDBOX_CREATING)
+		if (s->row.state == SANDBOX_CREATING) {
 			wait_for(s, done, ctx);
-		else
+		} else if (s->row.state == SANDBOX_DELETING) {
+			err_set(&e, ERR_CONFLICT, EBUSY, "the sandbox of this idempotency key is being deleted");
+			done(ctx, &e, NULL);
+		} else {
 			done(ctx, NULL, s);
+		}
 		return;
 	}
 	if (HASH_CNT(hh_id, c->by_id) >= c->o.max_sandboxes) {
@@ -574,8 +578,14 @@ void lifecycle_adopt(struct sandbox *s)
 {
 	enum sandbox_state was = s->row.state;
 
+	/* A create that was not acknowledged is finished when its caller can come back for it, else undone. */
+	bool finish = was == SANDBOX_CREATING && s->boundary && s->present_started && s->row.spec.idempotency_key;
+	if (finish) {
+		connect_guest(s);
+		return;
+	}
 	if (was == SANDBOX_CREATING || was == SANDBOX_DELETING) {
-		s->row.state = SANDBOX_ERROR; /* the create was never acknowledged, or the delete never finished */
+		s->row.state = SANDBOX_ERROR; /* so that a delete may begin */
 		sandbox_delete(s, adoption_done, NULL);
 		return;
 	}

@@ -207,8 +207,17 @@ void link_free(struct link *l)
 {
 	if (!l)
 		return;
+	/* Nobody may be left waiting: whoever asked for an op or a session is told. */
+	struct err e;
 	if (l->pump)
-		pump_drop(l->pump);
+		pump_drop(take_ptr(&l->pump));
+	l->state = LINK_CLOSED;
+	err_set(&e, ERR_UNAVAILABLE, ECANCELED, "the sandbox has been stopped or deleted");
+	for (struct link_op *op = l->ops; op; op = op->hh.next)
+		op->refused = true;
+	for (struct reply *r = l->replies; r; r = r->next)
+		r->refused = true;
+	end_refused(l, &e);
 	if (l->deferral) {
 		l->deferral->link = NULL;
 		uv_close((uv_handle_t *)&l->deferral->timer, on_timer_closed);
