@@ -64,7 +64,7 @@ void runs_send(struct guest *g, struct buf *out, size_t high);
 
 /* --- for session.c --- */
 void run_tell(struct run *r);                       /* something to send */
-void run_fail(struct run *r, int errnum, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void run_fail(struct run *r, int errnum, const char *fmt, ...) __attribute__((format(printf, 3, 4), nonnull(3)));
 void run_begin(struct run *r);                      /* QUEUED -> ALIVE, sets the time limit */
 void run_finish(struct run *r);                     /* -> ENDED; end holds how */
 void run_set_status(struct run *r, int status);     /* of wait() */
