@@ -49,7 +49,7 @@ struct link_events {
  * be sent ahead and are queued by the guest. */
 struct link *link_new(uv_loop_t *loop, int fd, const struct link_events *ev, void *ctx);
 void link_close(struct link *l); /* on_closed will come */
-void link_free(struct link *l);
+void link_free(struct link *l); /* ops and replies still open are told so first */
 bool link_is_open(const struct link *l);
 
 /* --- runs --- */
