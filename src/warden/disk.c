@@ -156,7 +156,7 @@ static int open_template(const struct place *p, uint64_t mib, bool journal, stru
 	int fd = openat(p->disks_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd >= 0)
 		return fd;
-	snprintf(beside, sizeof beside, "trash-%s", name); /* a crash leaves it where the trash is emptied */
+	snprintf(beside, sizeof beside, "making-%s", name);
 	(void)unlinkat(p->disks_fd, beside, 0);
 	auto_fd int made = openat(p->disks_fd, beside, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (made < 0 || ftruncate(made, (off_t)(mib * MIB)) < 0)
@@ -363,10 +363,16 @@ static void remove_named(int disks_fd, const char *const prefixes[], size_t n)
 	(void)closedir(dir);
 }
 
-void disk_empty_trash(int disks_fd, bool spares)
+void disk_empty_trash(int disks_fd)
 {
-	static const char *const prefixes[] = { "trash-", "spare-" };
-	remove_named(disks_fd, prefixes, spares ? 2 : 1);
+	static const char *const prefixes[] = { "trash-" };
+	remove_named(disks_fd, prefixes, 1);
+}
+
+void disk_remove_unfinished(int disks_fd)
+{
+	static const char *const prefixes[] = { "making-", "spare-" };
+	remove_named(disks_fd, prefixes, 2);
 }
 
 void disk_remove_templates(int disks_fd)

@@ -40,8 +40,9 @@ int disk_overlay(const struct place *p, const struct disk *d, enum disk_kind kin
 int disk_remove_file(const struct place *p, const char *id, bool *ret_trash);
 void disk_close(struct disk *d);
 
-/* Removes trash-* and what a crash left of half-made files and spares. */
-void disk_empty_trash(int disks_fd, bool spares);
+void disk_empty_trash(int disks_fd); /* what is called trash-* */
+/* What a crash left of half-made files and of spares: before there are any of our own. */
+void disk_remove_unfinished(int disks_fd);
 /* The data folder will not be used again. */
 void disk_remove_templates(int disks_fd);
 

@@ -262,6 +262,7 @@ static int start_janitor(struct warden *w, struct err *e)
 {
 	int pair[2];
 
+	disk_remove_unfinished(w->place.disks_fd);
 	if (pipe2(pair, O_CLOEXEC) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "make a pipe");
 	pid_t pid = fork();
@@ -274,10 +275,10 @@ static int start_janitor(struct warden *w, struct err *e)
 		/* Above all the warden's lock and the daemon's socket. */
 		if (syscall(SYS_close_range, 5, ~0u, 0) < 0)
 			_exit(1);
-		disk_empty_trash(4, true);
+		disk_empty_trash(4);
 		while (read(3, bytes, sizeof bytes) > 0)
-			disk_empty_trash(4, false);
-		disk_empty_trash(4, false);
+			disk_empty_trash(4);
+		disk_empty_trash(4);
 		_exit(0);
 	}
 	close_fd(pair[0]);

@@ -19,9 +19,10 @@ def test_restart_and_kill():
             assert d.run(a, "cat /tmp/x; pgrep -c sleep")[0].split() == ["a", "1"]
             assert d.run(b, "cat /tmp/x")[0] == "b"
             assert d.usage(a)["memory"][0] > 0
-            assert d.run(d.create(), "echo new")[0] == "new" # and its uids are nobody else's
-        maps = [d.run(id, "cat /proc/self/uid_map")[0] for id, up in d.listed().items() if up]
-        assert len(set(maps)) == len(maps)
+            new = d.create()
+            maps = [d.run(id, "cat /proc/self/uid_map")[0] for id, up in d.listed().items() if up]
+            assert len(maps) == 3 and len(set(maps)) == 3, maps
+            d.destroy(new)
         d.start(c)
         d.ask("kill")
         d.ask(f"pause {a}")
