@@ -92,7 +92,7 @@ static int build_javascript(const struct run_spec *spec, struct argv_builder *b,
 
 static void build_typescript(const struct run_spec *spec, struct argv_builder *b, struct command *ret)
 {
-	arg(b, "ts-run"); /* the image's pinned runner: images/default */
+	arg(b, "sucrase-node"); /* the image's pinned runner (images/default): strips types only, in a fifth of ts-node's time */
 	arg(b, "{script}");
 	ret->script = str_of(spec->code);
 	ret->script_suffix = ".ts";
