@@ -226,8 +226,10 @@ CAISSON_API int caisson_run_write(struct caisson *c, const char *sandbox, const 
 CAISSON_API int caisson_run_feed(struct caisson *c, const char *sandbox, const char *run,
                                  ptrdiff_t (*source)(void *ctx, void *bytes, size_t n), void *ctx, struct caisson_error *e);
 CAISSON_API int caisson_run_close_stdin(struct caisson *c, const char *sandbox, const char *run, struct caisson_error *e);
-/* `signo` in Linux numbering. To the command's main process (of a pty: the process group in front). */
-CAISSON_API int caisson_run_signal(struct caisson *c, const char *sandbox, const char *run, int signo, struct caisson_error *e);
+/* `signo` in Linux numbering. To the command's main process (of a pty: the process group in front); `tree`: to everything that
+ * the command started. */
+CAISSON_API int caisson_run_signal(struct caisson *c, const char *sandbox, const char *run, int signo, bool tree,
+                                   struct caisson_error *e);
 CAISSON_API int caisson_run_resize(struct caisson *c, const char *sandbox, const char *run, uint16_t rows, uint16_t cols,
                                    struct caisson_error *e);
 /* Ends the whole process tree; the run's output stays. */

@@ -8,7 +8,7 @@ static void progress(void *ctx, const char *line)
 	cli_warn("%s", line);
 }
 
-int default_image_ensure(const struct cli *cli, const char *image)
+int default_image_ensure(const char *image)
 {
 	const struct image_options o = { .progress = progress };
 	struct image there;

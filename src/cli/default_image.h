@@ -6,6 +6,6 @@
 
 /* Builds the default image, with progress on stderr, when `image` means it (NULL or "default") and it isn't there yet. 0, or
  * CLI_FAILED after a message. Takes minutes the first time and root; otherwise two small files are read. */
-int default_image_ensure(const struct cli *cli, const char *image);
+int default_image_ensure(const char *image);
 
 #endif

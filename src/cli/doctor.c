@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* A line of our own below the boundary's: whether there is an image to start from. */
-static void add_image(const struct cli *cli, struct doctor_report *r)
+static void add_image(struct doctor_report *r)
 {
 	auto_free char *folder = cli_images_folder();
 	struct image_store *s = image_store_new(folder);
@@ -77,7 +77,7 @@ static int run(struct cli *cli, int argc, char **argv)
 	if (geteuid() != 0)
 		cli_warn("without root most of this can't be tried: run it with sudo");
 	doctor_examine(&r);
-	add_image(cli, &r);
+	add_image(&r);
 	if (cli->json) {
 		int code = print_json(&r);
 		return code ? code : r.process_ok ? 0 : CLI_FAILED;

@@ -100,7 +100,7 @@ static char *make_folder(void)
 	return NULL;
 }
 
-int embed_start(const struct cli *cli, struct embedded *ret)
+int embed_start(struct embedded *ret)
 {
 	struct embedded s = { .pid = -1, .pidfd = -EBADF, .lifetime = -EBADF, .out = -EBADF };
 	int out[2], life[2];

@@ -15,7 +15,7 @@ struct embedded {
 	char *url, *key;
 };
 /* 0 once it answers; CLI_FAILED after a message that says what to do. On failure nothing is left. */
-int embed_start(const struct cli *cli, struct embedded *ret);
+int embed_start(struct embedded *ret);
 /* Waits until it has deleted everything, a bounded time; then it is killed. */
 void embed_stop(struct embedded *s);
 

@@ -212,8 +212,6 @@ static const char *hint_of(const struct caisson_error *e)
 {
 	if (e->kind == CAISSON_ERR_UNAUTHENTICATED)
 		return ": set CAISSON_API_KEY, or run as the server's user so that its api-key file can be read";
-	if (e->kind == CAISSON_ERR_NOT_FOUND && e->http_status == 404 && strstr(e->message, "image"))
-		return " (caisson image ls shows what is there, caisson image build makes the default one)";
 	return "";
 }
 

@@ -61,10 +61,10 @@ static int without_server(const struct cli *cli, struct plan *p, char **argv)
 	}
 	if (p->keep)
 		return cli_usage(cli, "--keep needs a server that stays: start one with `caisson serve`");
-	int r = default_image_ensure(cli, p->sandbox.o.image);
+	int r = default_image_ensure(p->sandbox.o.image);
 	if (r)
 		return r;
-	r = embed_start(cli, &server);
+	r = embed_start(&server);
 	if (r)
 		return r;
 	const struct caisson_connect_options o = { .url = server.url, .key = server.key };

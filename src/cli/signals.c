@@ -35,6 +35,18 @@ static void resize(void)
 		caisson_run_resize(self.c, self.sandbox, self.run, rows, cols, NULL);
 }
 
+/* A terminal sends these to its whole foreground: a shell that waits for a child notices ^C by the child's end. */
+static bool is_of_terminals(int signo)
+{
+	return signo == SIGINT || signo == SIGQUIT || signo == SIGHUP;
+}
+
+static void forward(int signo)
+{
+	/* It may have ended meanwhile: then there is nothing to say. */
+	caisson_run_signal(self.c, self.sandbox, self.run, signo, !self.tty && is_of_terminals(signo), NULL);
+}
+
 static void give_up(int signo)
 {
 	tty_restore();
@@ -59,7 +71,7 @@ static void take(int signo)
 	else if (self.asked >= CANCEL_AT)
 		caisson_run_cancel(self.c, self.sandbox, self.run, NULL);
 	else
-		caisson_run_signal(self.c, self.sandbox, self.run, signo, NULL); /* it may have ended meanwhile: nothing to say */
+		forward(signo);
 }
 
 static void *thread(void *unused)
@@ -77,7 +89,7 @@ static void *thread(void *unused)
 			resize(); /* the size may have changed since the run was asked for */
 			for (size_t i = 0; i < ARRAY_LEN(forwarded); i++)
 				if (self.kept & 1ull << forwarded[i])
-					caisson_run_signal(self.c, self.sandbox, self.run, forwarded[i], NULL);
+					forward(forwarded[i]);
 			self.kept = 0;
 		}
 		while (read(self.signals, &info, sizeof info) == sizeof info)

@@ -340,9 +340,9 @@ static int act(struct caisson *c, const char *method, const char *sandbox, const
 	return path && (text || streq(method, "DELETE")) ? exchange_perform(c, &x, e) : error_memory(e);
 }
 
-int caisson_run_signal(struct caisson *c, const char *sandbox, const char *run, int signo, struct caisson_error *e)
+int caisson_run_signal(struct caisson *c, const char *sandbox, const char *run, int signo, bool tree, struct caisson_error *e)
 {
-	return act(c, "POST", sandbox, run, "/signal", json_pack("{s:i}", "signal", signo), e);
+	return act(c, "POST", sandbox, run, "/signal", json_pack("{s:i,s:b}", "signal", signo, "tree", (int)tree), e);
 }
 
 int caisson_run_resize(struct caisson *c, const char *sandbox, const char *run, uint16_t rows, uint16_t cols, struct caisson_error *e)

@@ -64,7 +64,7 @@ def test_json_of_run():
 
 
 def test_life_of_a_sandbox():
-    r = caisson("create", "-n", "life")
+    r = caisson("create", "-n", "life", "-u", "root")
     equal((r.code, len(r.text.strip())), (0, UUID), f"create: {r}")
     try:
         equal(caisson("create", "-n", "life").code, 125, "the name again")
@@ -139,7 +139,7 @@ def test_refusals_say_why():
     r = caisson("run", "--image", "nosuch:1", "true")
     equal(r.code, 125)
     contains(r.errors, "nosuch:1")
-    contains(r.errors, "image ls")
+    contains(r.errors, "image map")
     r = caisson("run", "-m", "1m", "true")
     equal(r.code, 125)
     contains(r.errors, "memory_mib")

@@ -33,7 +33,7 @@ def test_a_file_both_ways():
     with open(f"{here}/a b.bin", "wb") as f:
         f.write(data)
     os.chmod(f"{here}/a b.bin", 0o640)
-    with box() as id:
+    with box("-u", "root") as id:
         equal(caisson("cp", f"{here}/a b.bin", f"{id}:/root/").code, 0, "into a directory")
         equal(caisson("exec", id, "sha256sum", "/root/a b.bin").text.split()[0], sha(data))
         equal(caisson("exec", id, "stat", "-c", "%a", "/root/a b.bin").out, b"640\n", "mode")
@@ -52,7 +52,7 @@ def test_a_file_both_ways():
 
 
 def test_stdin_and_stdout():
-    with box() as id:
+    with box("-u", "root") as id:
         equal(caisson("cp", "-", f"{id}:/root/x", stdin=b"from stdin\0").code, 0)
         equal(caisson("cp", f"{id}:/root/x", "-").out, b"from stdin\0")
         equal(caisson("cp", f"{id}:/root", "-").code, 125, "a directory to stdout")
@@ -61,7 +61,7 @@ def test_stdin_and_stdout():
 def test_an_empty_file_and_a_device():
     here = fresh("empty")
     open(f"{here}/empty", "w").close()
-    with box() as id:
+    with box("-u", "root") as id:
         equal(caisson("cp", f"{here}/empty", f"{id}:/root/e").code, 0)
         equal(caisson("cp", f"{id}:/root/e", f"{here}/back").code, 0)
         equal(os.path.getsize(f"{here}/back"), 0)
@@ -82,7 +82,7 @@ def test_a_tree_both_ways():
         f.write(b"not UTF-8")
     os.symlink("sub/deeper/b", f"{top}/link")
     os.symlink("../a", f"{top}/sub/up")
-    with box() as id:
+    with box("-u", "root") as id:
         r = caisson("cp", "--json", top, f"{id}:/root/copy")
         equal(r.code, 0, f"in: {r}")
         equal(caisson("cp", f"{id}:/root/copy", f"{here}/back").code, 0, "out")
@@ -116,7 +116,7 @@ printf x > "/evil/$(printf 'a\nb\033[31m')"
 def test_what_comes_out_stays_in_the_target():
     here = fresh("hostile")
     os.makedirs(f"{here}/outside")
-    with box() as id:
+    with box("-u", "root") as id:
         equal(caisson("exec", id, "sh", "-c", HOSTILE).code in (0, 1), True)
         r = caisson("cp", f"{id}:/evil", f"{here}/target")
         equal(r.code, 0, f"cp of a hostile tree: {r}")
@@ -139,7 +139,7 @@ def test_links_that_wait_in_the_target():
     open(f"{here}/outside/file", "w").write("mine")
     os.symlink(f"{here}/outside/file", f"{here}/target/file")
     os.symlink(f"{here}/outside", f"{here}/target/dir")
-    with box() as id:
+    with box("-u", "root") as id:
         caisson("exec", id, "sh", "-c", "mkdir -p /t && echo theirs > /t/file")
         equal(caisson("cp", f"{id}:/t/.", f"{here}/target").code, 0)
         equal(open(f"{here}/outside/file").read(), "mine", "written through a link")
@@ -155,7 +155,7 @@ def test_special_files_are_left_behind():
     os.makedirs(f"{here}/t")
     os.mkfifo(f"{here}/t/fifo")
     open(f"{here}/t/file", "w").write("x")
-    with box() as id:
+    with box("-u", "root") as id:
         r = caisson("cp", f"{here}/t", f"{id}:/root/t")
         equal(r.code, 0, f"a fifo does not hold it up: {r}")
         contains(r.errors, "fifo")

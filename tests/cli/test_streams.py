@@ -121,8 +121,13 @@ def test_slow_reader_gets_all():
 
 
 def test_hostile_names_are_inert():
-    with box("-l", "x=\x1b[31mred\u202e\u200b") as _:
-        pass  # whether the server takes it or not: what is printed must be inert
+    r = caisson("create", "-l", "x=\x1b[31mred")
+    equal(r.code, 125, "a label with an escape sequence")
+    assert b"\x1b" not in r.err
+    with box("-l", "x=\u202e\u200bgpj") as id:
+        r = caisson("ls")
+        assert "\u202e" not in r.text and "\u200b" not in r.text, f"{r}"
+        contains(r.text, "\\u{202e}")
     with box() as id:
         caisson("exec", id, "sh", "-c", "echo", "\x1b]0;owned\x07", "\u202etxt.exe")
         r = caisson("logs", "--runs", id)

@@ -417,9 +417,9 @@ static void feeds(void **state)
 	assert_string_equal(body_of(f, 1), "3\r\nabc\r\n0\r\n\r\n");
 	assert_int_equal(caisson_run_write(f->c, "b", "run_1", "x", 1, &e), -1);
 	assert_int_equal(e.kind, CAISSON_ERR_GONE);
-	assert_int_equal(caisson_run_signal(f->c, "b", "run_1", 15, &e), 0);
+	assert_int_equal(caisson_run_signal(f->c, "b", "run_1", 15, true, &e), 0);
 	begins(f->requests[3], "POST /v1/sandboxes/b/runs/run_1/signal HTTP/1.1\r\n");
-	assert_string_equal(body_of(f, 3), "{\"signal\":15}");
+	assert_string_equal(body_of(f, 3), "{\"signal\":15,\"tree\":true}");
 	fake_free(f);
 }
 
