@@ -138,9 +138,7 @@ static void begin_request(struct request *r)
 	if (claimed(r) || !find_route(r))
 		return;
 	r->intake.mode = r->route->body;
-	r->intake.max = r->intake.mode == BODY_NONE ? (size_t)DROPPED_BODY_MAX :
-			r->route->body_max	    ? r->route->body_max :
-						      (size_t)DEFAULT_BODY_MAX;
+	r->intake.max = r->intake.mode == BODY_NONE ? (size_t)DROPPED_BODY_MAX : r->route->body_max ? r->route->body_max : (size_t)DEFAULT_BODY_MAX;
 	buf_init(&r->intake.bytes, r->intake.max);
 	if (r->dialect->guard && !r->dialect->guard(r, r->route, r->dialect->ctx)) {
 		r->owned = true; /* it has answered, or will */

@@ -16,14 +16,14 @@
 
 enum {
 	READ_SIZE = 64 * 1024,
-	HELD_MAX = 16 * 1024,       /* input kept while nobody wants it, before reading stops */
-	OUT_HIGH = 256 * 1024,      /* queued output over which a source should pause ... */
-	OUT_LOW = 64 * 1024,        /* ... and under which it may go on */
+	HELD_MAX = 16 * 1024,	    /* input kept while nobody wants it, before reading stops */
+	OUT_HIGH = 256 * 1024,	    /* queued output over which a source should pause ... */
+	OUT_LOW = 64 * 1024,	    /* ... and under which it may go on */
 	DROPPED_BODY_MAX = 1 << 20, /* BODY_NONE: more is 413 */
 	DEFAULT_BODY_MAX = 1 << 20,
 	LINGER_BYTES = 64 << 20,
-	KEEP_ALIVE_S = 75,          /* advertised; the idle deadline is a little longer, so that a client never races it */
-	MAX_ARGS = 8,               /* {name}s in a pattern */
+	KEEP_ALIVE_S = 75, /* advertised; the idle deadline is a little longer, so that a client never races it */
+	MAX_ARGS = 8,	   /* {name}s in a pattern */
 	DEFAULT_MAX_CONNECTIONS = 8192,
 };
 
@@ -39,14 +39,14 @@ void task_cancel(struct server *s, struct task *t);
 /* --- deadlines: per kind one duration, so a list in order of time; one timer for all --- */
 enum deadline_kind {
 	DEADLINE_NONE,
-	DEADLINE_IDLE,   /* between requests */
-	DEADLINE_HEAD,   /* from the first byte of a request to the end of its head */
-	DEADLINE_BODY,   /* window of the minimum rate */
+	DEADLINE_IDLE, /* between requests */
+	DEADLINE_HEAD, /* from the first byte of a request to the end of its head */
+	DEADLINE_BODY, /* window of the minimum rate */
 	DEADLINE_LINGER,
-	DEADLINE_PING,   /* WebSocket: silence */
-	DEADLINE_CLOSE,  /* WebSocket: the peer's close frame */
-	DEADLINE_HALF,   /* tunnel: one side has ended */
-	DEADLINE_WRITE,  /* queued output does not move */
+	DEADLINE_PING,	/* WebSocket: silence */
+	DEADLINE_CLOSE, /* WebSocket: the peer's close frame */
+	DEADLINE_HALF,	/* tunnel: one side has ended */
+	DEADLINE_WRITE, /* queued output does not move */
 	DEADLINE_COUNT
 };
 struct deadline {
@@ -88,7 +88,7 @@ struct server {
 	uint64_t n_requests;
 
 	struct task *tasks;
-	uv_idle_t idle;   /* runs while there are tasks */
+	uv_idle_t idle;	  /* runs while there are tasks */
 	uv_timer_t timer; /* earliest deadline */
 	uint64_t timer_at;
 	struct deadline *deadlines[DEADLINE_COUNT];
@@ -120,24 +120,24 @@ struct conn {
 	struct server *server;
 	struct conn *prev, *next;
 	struct task task;
-	int fd, mask;        /* mask: what is polled for now */
+	int fd, mask; /* mask: what is polled for now */
 	enum conn_mode mode;
-	bool local;          /* unix socket */
-	bool check_host;     /* TCP to a loopback address: what a browser can reach by a rebound name */
-	bool running;        /* inside conn_run */
-	bool broken;         /* reset or write error: to be killed at the next run */
-	bool eof;            /* the client's FIN was read */
-	bool hup;            /* a FIN is known of, behind bytes not read yet */
-	bool blocked;        /* send said EAGAIN: WRITABLE is polled */
-	bool shut;           /* SHUT_WR done */
-	struct str view;     /* input in hand while running: in the read buffer or in `in` */
+	bool local;	 /* unix socket */
+	bool check_host; /* TCP to a loopback address: what a browser can reach by a rebound name */
+	bool running;	 /* inside conn_run */
+	bool broken;	 /* reset or write error: to be killed at the next run */
+	bool eof;	 /* the client's FIN was read */
+	bool hup;	 /* a FIN is known of, behind bytes not read yet */
+	bool blocked;	 /* send said EAGAIN: WRITABLE is polled */
+	bool shut;	 /* SHUT_WR done */
+	struct str view; /* input in hand while running: in the read buffer or in `in` */
 	struct buf in, out;
 	struct http_parser parser;
 	struct request *request;
 	struct socket *socket;
-	struct proxy *proxy; /* CONN_TUNNEL */
-	uint64_t received, sent;           /* bytes, ever */
-	uint64_t read_mark, write_mark;    /* of those when the deadline began */
+	struct proxy *proxy;		/* CONN_TUNNEL */
+	uint64_t received, sent;	/* bytes, ever */
+	uint64_t read_mark, write_mark; /* of those when the deadline began */
 	uint64_t lingered;
 	struct deadline read_deadline, write_deadline;
 };
@@ -145,8 +145,8 @@ struct conn {
 void conn_accept(struct server *s, int fd, bool local);
 void conn_run(struct conn *c);
 void conn_post(struct conn *c);
-void conn_kill(struct conn *c);                 /* now; from the loop only */
-void conn_break(struct conn *c);                /* soon; from anywhere */
+void conn_kill(struct conn *c);					  /* now; from the loop only */
+void conn_break(struct conn *c);				  /* soon; from anywhere */
 void conn_writev(struct conn *c, const struct iovec *iov, int n); /* at most 6 */
 /* sendmsg only reads what an iovec points to, but its type can't say so. */
 static inline struct iovec const_iov(struct str s)
@@ -158,10 +158,10 @@ static inline void conn_write(struct conn *c, struct str bytes)
 	struct iovec iov = const_iov(bytes);
 	conn_writev(c, &iov, bytes.n > 0);
 }
-void conn_queue(struct conn *c, struct str bytes);  /* goes out with the next write, or when the connection runs */
+void conn_queue(struct conn *c, struct str bytes); /* goes out with the next write, or when the connection runs */
 void conn_linger(struct conn *c);
-void conn_use_input(struct conn *c);            /* sets view */
-void conn_keep_input(struct conn *c);           /* puts what is left of view away */
+void conn_use_input(struct conn *c);  /* sets view */
+void conn_keep_input(struct conn *c); /* puts what is left of view away */
 void conn_expired(struct conn *c, struct deadline *d);
 
 struct path_arg {
@@ -175,24 +175,24 @@ struct query_pair {
 struct intake {
 	enum body_mode mode;
 	size_t max;
-	bool wanted;   /* somebody takes the bytes now (before that, they are not read) */
+	bool wanted; /* somebody takes the bytes now (before that, they are not read) */
 	bool paused;
 	bool complete; /* the message has been read to its end */
 	bool end_told;
-	bool expect;   /* a 100 Continue is due before the body comes */
+	bool expect; /* a 100 Continue is due before the body comes */
 	uint64_t n;
 	struct buf bytes;
 	struct body_events ev;
 	void *ctx;
 };
 struct answer {
-	bool begun;    /* the head is written */
+	bool begun; /* the head is written */
 	bool ended;
 	bool chunked, silent; /* silent: HEAD, 204, 304 */
-	bool close;    /* the head said so, or its end is the end of the connection */
-	bool blocked;  /* over OUT_HIGH: room is to be told */
-	int64_t left;  /* of the promised length; -1 = unknown */
-	struct buf extra; /* header lines the server adds */
+	bool close;	      /* the head said so, or its end is the end of the connection */
+	bool blocked;	      /* over OUT_HIGH: room is to be told */
+	int64_t left;	      /* of the promised length; -1 = unknown */
+	struct buf extra;     /* header lines the server adds */
 };
 struct request {
 	struct server *server;
@@ -202,9 +202,9 @@ struct request {
 	uint64_t id;
 	struct http_head *head;
 	bool local;
-	bool owned;     /* a handler has it and will answer */
-	bool ws_asked;  /* Upgrade: websocket */
-	bool ws_valid;  /* ... and its other fields are right */
+	bool owned;    /* a handler has it and will answer */
+	bool ws_asked; /* Upgrade: websocket */
+	bool ws_valid; /* ... and its other fields are right */
 	const struct dialect *dialect;
 	const struct route *route;
 	struct path_arg args[MAX_ARGS];

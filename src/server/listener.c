@@ -31,11 +31,10 @@ static void set_polling(struct listener *l, bool on)
 
 void listener_resume_all(struct server *s)
 {
-	struct listener *l;
-
-	if (s->started && s->n_conns < s->max_conns && !uv_is_active((uv_handle_t *)&s->accept_retry))
-		DL_FOREACH(s->listeners, l)
-			set_polling(l, true);
+	if (!s->started || s->n_conns >= s->max_conns || uv_is_active((uv_handle_t *)&s->accept_retry))
+		return;
+	for (struct listener *l = s->listeners; l; l = l->next)
+		set_polling(l, true);
 }
 
 static void on_retry(uv_timer_t *t)
@@ -45,9 +44,7 @@ static void on_retry(uv_timer_t *t)
 
 void listener_pause_all(struct server *s, bool retry_later)
 {
-	struct listener *l;
-
-	DL_FOREACH(s->listeners, l)
+	for (struct listener *l = s->listeners; l; l = l->next)
 		set_polling(l, false);
 	if (retry_later)
 		uv_timer_start(&s->accept_retry, on_retry, RETRY_MS, 0);
@@ -220,10 +217,10 @@ static void on_closed(uv_handle_t *h)
 
 void listener_close_all(struct server *s)
 {
-	struct listener *l, *next;
 	struct stat st;
 
-	DL_FOREACH_SAFE(s->listeners, l, next) {
+	while (s->listeners) {
+		struct listener *l = s->listeners;
 		DL_DELETE(s->listeners, l);
 		uv_close((uv_handle_t *)&l->poll, on_closed);
 		l->fd = close_fd(l->fd);

@@ -16,18 +16,18 @@ struct proxy {
 	struct server *server;
 	enum state state;
 	struct request *r; /* until the answer is complete or the client gone */
-	struct conn *c;    /* TUNNEL */
+	struct conn *c;	   /* TUNNEL */
 	struct task task;
 	struct upstream_ops ops;
 	void *ctx;
 	struct http_parser parser;
-	bool head_asked;   /* HEAD: the answer has no body */
+	bool head_asked; /* HEAD: the answer has no body */
 	bool upgrade;
 	bool client_chunked, client_paused, body_ended;
-	bool down_paused;  /* the upstream is: the client has no room */
+	bool down_paused; /* the upstream is: the client has no room */
 	bool up_eof, eof_passed;
-	struct buf up;     /* for the upstream, beyond its room */
-	struct buf extra;  /* header lines added to the answer */
+	struct buf up;	  /* for the upstream, beyond its room */
+	struct buf extra; /* header lines added to the answer */
 };
 
 static void run_task(struct task *t)

@@ -26,8 +26,8 @@ static bool in_list(struct str name, const char *const *list)
 static bool is_hop_by_hop(const struct http_head *h, struct str name)
 {
 	static const char *const hop[] = {
-		"Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade",
-		"Content-Length", /* framing: written anew */
+		"Connection", "Keep-Alive",	   "Proxy-Connection", "TE",
+		"Trailer",    "Transfer-Encoding", "Upgrade",	       "Content-Length", /* framing: written anew */
 		NULL,
 	};
 

@@ -8,18 +8,18 @@
 
 /* --- tasks --- */
 
+/* Runs what is posted now; what is posted meanwhile waits for the next turn, so that no pair of tasks can hold the loop. */
 static void on_idle(uv_idle_t *h)
 {
 	struct server *s = h->data;
-	struct task *last = s->tasks ? s->tasks->prev : NULL; /* what is posted meanwhile waits for the next turn */
+	size_t n = 0;
 
-	while (s->tasks) {
+	for (struct task *t = s->tasks; t; t = t->next)
+		n++;
+	while (n-- && s->tasks) {
 		struct task *t = s->tasks;
-		bool end = t == last;
 		task_cancel(s, t);
 		t->run(t);
-		if (end)
-			break;
 	}
 	if (!s->tasks)
 		uv_idle_stop(&s->idle);
@@ -129,16 +129,12 @@ void server_conn_closed(struct server *s)
 static void on_grace_over(uv_timer_t *t)
 {
 	struct server *s = t->data;
-	struct conn *c, *next;
-
-	DL_FOREACH_SAFE(s->conns, c, next)
+	for (struct conn *c = s->conns; c; c = c->next)
 		conn_break(c);
 }
 
 void server_stop(struct server *s, uint64_t grace_ms, void (*done)(void *ctx), void *ctx)
 {
-	struct conn *c;
-
 	if (s->stopping)
 		return;
 	s->stopping = true;
@@ -146,7 +142,7 @@ void server_stop(struct server *s, uint64_t grace_ms, void (*done)(void *ctx), v
 	s->stopped_ctx = ctx;
 	uv_timer_stop(&s->accept_retry);
 	listener_close_all(s);
-	DL_FOREACH(s->conns, c) {
+	for (struct conn *c = s->conns; c; c = c->next) {
 		if (c->mode == CONN_HTTP && !c->request && http_is_idle(&c->parser) && c->in.len == 0 && c->out.len == 0)
 			conn_break(c);
 		else if (c->mode == CONN_SOCKET)
@@ -177,22 +173,20 @@ static void on_handle_closed(uv_handle_t *h)
 
 void server_free(struct server *s)
 {
-	struct conn *c, *next;
-	struct request *r, *next_r;
-
 	if (!s)
 		return;
 	s->freed = s->stopping = true;
 	listener_close_all(s);
-	DL_FOREACH_SAFE(s->conns, c, next)
-		conn_kill(c);
+	while (s->conns)
+		conn_kill(s->conns);
 	while (s->tasks) { /* last words: on_close of sockets, close of upstreams */
 		struct task *t = s->tasks;
 		task_cancel(s, t);
 		if (t != &s->stop_task)
 			t->run(t);
 	}
-	DL_FOREACH_SAFE(s->requests, r, next_r) { /* still owed an answer by their handlers: freed when it comes */
+	while (s->requests) { /* still owed an answer by their handlers: freed when it comes */
+		struct request *r = s->requests;
 		DL_DELETE(s->requests, r);
 		r->server = NULL;
 	}

@@ -31,10 +31,10 @@ struct route {
 	const char *method;  /* "GET"; "*" any */
 	const char *pattern; /* "/v1/sandboxes/{id}/files"; "{name}" one segment; last "{name*}" the raw rest, undecoded */
 	enum body_mode body;
-	size_t body_max;     /* BODY_BUFFER; 0 = 1 MiB */
-	bool websocket;      /* also offered for Upgrade: websocket (request_is_websocket tells) */
+	size_t body_max; /* BODY_BUFFER; 0 = 1 MiB */
+	bool websocket;	 /* also offered for Upgrade: websocket (request_is_websocket tells) */
 	void (*handle)(struct request *r, void *dialect);
-	unsigned tag;        /* free for the dialect */
+	unsigned tag; /* free for the dialect */
 };
 
 struct dialect {
@@ -45,7 +45,7 @@ struct dialect {
 	bool (*guard)(struct request *r, const struct route *route, void *ctx);
 	/* The answer for what the server itself refuses under this dialect's prefix: 404 no route, 405, 413, 400 ... */
 	void (*refuse)(struct request *r, int status, const struct err *e, void *ctx);
-	const char *prefix;  /* "/daytona", "" for native: the longest matching prefix wins; patterns are relative to it */
+	const char *prefix;    /* "/daytona", "" for native: the longest matching prefix wins; patterns are relative to it */
 	bool collapse_slashes; /* "//sandbox" is "/sandbox": for SDKs that are given a base URL with a slash at its end */
 	void *ctx;
 };
@@ -74,20 +74,20 @@ void server_free(struct server *s);
 
 /* --- asking a request --- */
 const char *req_method(const struct request *r);
-struct str req_target(const struct request *r);                    /* as sent */
+struct str req_target(const struct request *r);			     /* as sent */
 const char *req_path_arg(const struct request *r, const char *name); /* decoded {name}; NULL if the pattern has none */
 /* First value of a query parameter, form-decoded; NULL when absent. req_query_each: every pair, in order. */
 const char *req_query(const struct request *r, const char *name);
 void req_query_each(const struct request *r, void (*each)(void *ctx, const char *name, const char *value), void *ctx);
 struct str req_raw_query(const struct request *r);
-struct str req_header(const struct request *r, const char *name);   /* p NULL when absent; first one */
+struct str req_header(const struct request *r, const char *name); /* p NULL when absent; first one */
 size_t req_header_count(const struct request *r);
 void req_header_at(const struct request *r, size_t i, struct str *ret_name, struct str *ret_value);
-struct str req_body(const struct request *r);                       /* BODY_BUFFER; in the handler and until answered */
-int64_t req_content_length(const struct request *r);                /* -1 = chunked, 0 = none */
+struct str req_body(const struct request *r);	     /* BODY_BUFFER; in the handler and until answered */
+int64_t req_content_length(const struct request *r); /* -1 = chunked, 0 = none */
 bool req_is_websocket(const struct request *r);
-bool req_is_local(const struct request *r);                         /* over the unix socket */
-bool req_is_loopback(const struct request *r);                      /* that, or a peer in 127.0.0.0/8 or ::1 */
+bool req_is_local(const struct request *r);    /* over the unix socket */
+bool req_is_loopback(const struct request *r); /* that, or a peer in 127.0.0.0/8 or ::1 */
 const struct route *req_route(const struct request *r);
 uint64_t req_id(const struct request *r);
 /* A slot for the dialect (the guard leaves the caller there); freed with free() when the request ends. */
@@ -100,7 +100,7 @@ void req_on_gone(struct request *r, void (*gone)(void *ctx), void *ctx);
 /* --- body as a stream (BODY_STREAM) --- */
 struct body_events {
 	void (*on_bytes)(void *ctx, struct str bytes);
-	void (*on_end)(void *ctx);  /* complete; after this the handler answers */
+	void (*on_end)(void *ctx); /* complete; after this the handler answers */
 };
 /* Inside the handler or later; until then no body is read, and no 100 Continue sent. Bytes come until paused. An answer given before the end makes the server drain and close. */
 void req_read_body(struct request *r, const struct body_events *ev, void *ctx);
@@ -116,11 +116,11 @@ void req_reply_json(struct request *r, int status, json_t *take); /* consumes ta
 void req_reply_empty(struct request *r, int status);
 /* Streamed: length -1 = chunked. */
 void req_begin(struct request *r, int status, const struct header *h, size_t n_h, const char *content_type, int64_t length);
-void req_write(struct request *r, struct str bytes);   /* queued without bound: look at req_room */
-bool req_room(const struct request *r);                /* false while over 256 KiB are queued */
+void req_write(struct request *r, struct str bytes);			 /* queued without bound: look at req_room */
+bool req_room(const struct request *r);					 /* false while over 256 KiB are queued */
 void req_on_room(struct request *r, void (*room)(void *ctx), void *ctx); /* called when under 64 KiB again */
 void req_end(struct request *r);
-void req_abort(struct request *r);                     /* an error after the head: cut without the last chunk */
+void req_abort(struct request *r); /* an error after the head: cut without the last chunk */
 
 /* --- WebSocket --- */
 struct socket_events {
@@ -134,8 +134,8 @@ struct str req_protocol_at(const struct request *r, size_t n);
 /* Completes the handshake; the request is used up. protocol NULL = none selected. max_message 0 = 1 MiB. */
 struct socket *req_accept_websocket(struct request *r, const char *protocol, size_t max_message, const struct socket_events *ev, void *ctx);
 void socket_send(struct socket *s, bool text, struct str bytes);
-bool socket_room(const struct socket *s);              /* false while over 256 KiB are queued */
-void socket_pause(struct socket *s);                   /* stop reading; messages of the last 4 KiB read may still come */
+bool socket_room(const struct socket *s); /* false while over 256 KiB are queued */
+void socket_pause(struct socket *s);	  /* stop reading; messages of the last 4 KiB read may still come */
 void socket_resume(struct socket *s);
 void socket_close(struct socket *s, int code, const char *reason); /* flushes what is queued; on_close follows */
 
@@ -150,10 +150,10 @@ struct upstream_ops {
 	void (*close)(void *ctx); /* the proxy is done with it, in any case the last call */
 };
 struct proxy_options {
-	const char *path;          /* path and query to ask upstream for */
-	const char *host;          /* Host to send */
-	const char *const *drop_headers; /* NULL-terminated: request headers not passed on (credentials of ours) */
-	const char *const *drop_cookies; /* NULL-terminated cookie names cut out of Cookie */
+	const char *path;		  /* path and query to ask upstream for */
+	const char *host;		  /* Host to send */
+	const char *const *drop_headers;  /* NULL-terminated: request headers not passed on (credentials of ours) */
+	const char *const *drop_cookies;  /* NULL-terminated cookie names cut out of Cookie */
 	const struct header *add_headers; /* to the answer */
 	size_t n_add_headers;
 };

@@ -20,11 +20,11 @@ struct socket {
 	struct socket_events ev;
 	void *ctx;
 	bool paused;
-	bool closing;  /* socket_close was called: messages are dropped */
-	bool blocked;  /* output went over OUT_HIGH */
+	bool closing; /* socket_close was called: messages are dropped */
+	bool blocked; /* output went over OUT_HIGH */
 	unsigned silent_pings;
 	uint64_t heard; /* conn->received at the last ping */
-	int code;       /* for on_close */
+	int code;	/* for on_close */
 };
 
 /* --- handshake --- */

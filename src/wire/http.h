@@ -37,9 +37,9 @@ struct http_field {
 };
 
 struct http_head {
-	int minor;         /* HTTP/1.<minor>: 0 or 1 */
-	bool keep_alive;   /* what version and Connection ask for */
-	int64_t length;    /* of the body: bytes, HTTP_CHUNKED or HTTP_UNTIL_EOF */
+	int minor;	 /* HTTP/1.<minor>: 0 or 1 */
+	bool keep_alive; /* what version and Connection ask for */
+	int64_t length;	 /* of the body: bytes, HTTP_CHUNKED or HTTP_UNTIL_EOF */
 
 	/* requests */
 	char method[HTTP_MAX_METHOD + 1];
@@ -60,17 +60,17 @@ struct http_head {
 
 struct http_parser {
 	enum http_kind kind;
-	bool answers_head;       /* response to HEAD: has no body; set before its head is fed */
-	struct http_head *head;  /* from HTTP_HEAD until http_next; may be taken with take_ptr, then http_head_free is yours */
-	int error_status;        /* the status a server answers with: 400, 414, 417, 431, 501, 505 */
+	bool answers_head;	/* response to HEAD: has no body; set before its head is fed */
+	struct http_head *head; /* from HTTP_HEAD until http_next; may be taken with take_ptr, then http_head_free is yours */
+	int error_status;	/* the status a server answers with: 400, 414, 417, 431, 501, 505 */
 	const char *error;
 
 	int state_;
-	bool cr_;                /* the last byte of the line was CR */
+	bool cr_; /* the last byte of the line was CR */
 	unsigned blank_lines_;
 	size_t n_fields_, trailer_bytes_;
 	uint64_t left_;
-	struct buf line_;        /* chunk and trailer lines */
+	struct buf line_; /* chunk and trailer lines */
 };
 
 void http_init(struct http_parser *p, enum http_kind kind);
@@ -90,8 +90,8 @@ bool http_list_next(struct str *rest, struct str *ret_item);
 bool http_list_has(const struct http_head *h, const char *name, const char *token);
 
 bool http_is_token(struct str s);
-bool http_value_ok(struct str s); /* may be sent as a field's value: no controls but TAB */
-struct str http_trim(struct str s); /* without blanks and TABs around it */
+bool http_value_ok(struct str s);    /* may be sent as a field's value: no controls but TAB */
+struct str http_trim(struct str s);  /* without blanks and TABs around it */
 const char *http_reason(int status); /* "Not Found"; "Unknown" for what we never send */
 
 #endif

@@ -382,8 +382,7 @@ static void write_quoted(struct buf *to, const char *s)
 	buf_addc(to, '"');
 }
 
-int multipart_write_part(struct buf *to, const char *boundary, bool first, const char *name, const char *filename,
-			 const char *content_type)
+int multipart_write_part(struct buf *to, const char *boundary, bool first, const char *name, const char *filename, const char *content_type)
 {
 	buf_addf(to, "%s--%s\r\nContent-Disposition: form-data; name=", first ? "" : "\r\n", boundary);
 	write_quoted(to, name);

@@ -10,11 +10,11 @@
 
 enum multipart_event {
 	MULTIPART_MORE,
-	MULTIPART_PART,     /* multipart.name, .filename, .content_type tell of the part that begins */
-	MULTIPART_BYTES,    /* *ret_bytes: its next bytes; valid until the next call */
+	MULTIPART_PART,	 /* multipart.name, .filename, .content_type tell of the part that begins */
+	MULTIPART_BYTES, /* *ret_bytes: its next bytes; valid until the next call */
 	MULTIPART_PART_END,
-	MULTIPART_END,      /* the closing delimiter; what follows is ignored */
-	MULTIPART_ERROR,    /* multipart.error says why; stays so */
+	MULTIPART_END,	 /* the closing delimiter; what follows is ignored */
+	MULTIPART_ERROR, /* multipart.error says why; stays so */
 };
 
 enum {
@@ -49,8 +49,7 @@ bool multipart_ended(const struct multipart *m); /* the closing delimiter has co
 /* --- writing --- */
 void multipart_random_boundary(char ret_boundary[static MULTIPART_RANDOM_BOUNDARY + 1]);
 /* Everything in front of a part's bytes. filename and content_type may be NULL. `first`: no part came before. */
-int multipart_write_part(struct buf *to, const char *boundary, bool first, const char *name, const char *filename,
-			 const char *content_type);
+int multipart_write_part(struct buf *to, const char *boundary, bool first, const char *name, const char *filename, const char *content_type);
 int multipart_write_end(struct buf *to, const char *boundary, bool empty);
 
 #endif

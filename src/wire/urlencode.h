@@ -6,7 +6,7 @@
 
 enum url_decode {
 	URL_PERCENT = 0,
-	URL_FORM = 1,     /* '+' is a blank */
+	URL_FORM = 1,	  /* '+' is a blank */
 	URL_NO_SLASH = 2, /* an encoded '/' is refused: one path segment */
 };
 

@@ -120,11 +120,11 @@ static inline void client_reset(int fd)
 	close(fd);
 }
 
-#define WAIT_FOR(condition)                                                                       \
-	do {                                                                                      \
-		for (uint64_t end_ = now_ms() + CLIENT_PATIENCE_MS; !(condition) && now_ms() < end_;) \
-			turn();                                                                   \
-		assert_true(condition);                                                           \
+#define WAIT_FOR(condition)                                                                                                                          \
+	do {                                                                                                                                         \
+		for (uint64_t end_ = now_ms() + CLIENT_PATIENCE_MS; !(condition) && now_ms() < end_;)                                                \
+			turn();                                                                                                                      \
+		assert_true(condition);                                                                                                              \
 	} while (0)
 
 #endif

@@ -90,16 +90,19 @@ static void expect(enum http_kind kind, bool answers_head, struct str input, con
 	}
 }
 
-#define GET "GET / HTTP/1.1\r\nHost: a\r\n"
-#define POST "POST / HTTP/1.1\r\nHost: a\r\n"
-#define CHUNKED POST "Transfer-Encoding: chunked\r\n\r\n"
+#define GET	     "GET / HTTP/1.1\r\nHost: a\r\n"
+#define POST	     "POST / HTTP/1.1\r\nHost: a\r\n"
+#define CHUNKED	     POST "Transfer-Encoding: chunked\r\n\r\n"
 #define CHUNKED_HEAD "POST / host=a 1.1 length=-1 keep fields=2|"
 
 struct refusal {
 	struct str input;
 	const char *want;
 };
-#define REFUSED(text, status) { STR(text), "error " #status }
+#define REFUSED(text, status)                                                                                                                        \
+	{                                                                                                                                            \
+		STR(text), "error " #status                                                                                                          \
+	}
 
 static const struct refusal refused[] = {
 	/* line endings and control bytes */
@@ -387,9 +390,9 @@ static void test_lookup(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_refused),	  cmocka_unit_test(test_refused_chunks),    cmocka_unit_test(test_requests),
-		cmocka_unit_test(test_pairs),	  cmocka_unit_test(test_responses),	    cmocka_unit_test(test_refused_responses),
-		cmocka_unit_test(test_limits),	  cmocka_unit_test(test_lookup),
+		cmocka_unit_test(test_refused), cmocka_unit_test(test_refused_chunks), cmocka_unit_test(test_requests),
+		cmocka_unit_test(test_pairs),	cmocka_unit_test(test_responses),      cmocka_unit_test(test_refused_responses),
+		cmocka_unit_test(test_limits),	cmocka_unit_test(test_lookup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,7 +67,7 @@ static void expect(const char *boundary, struct str body, const char *want)
 }
 
 #define PART(disposition, data) "--b\r\nContent-Disposition: " disposition "\r\n\r\n" data "\r\n"
-#define NAME(params) PART("form-data; " params, "x") "--b--"
+#define NAME(params)		PART("form-data; " params, "x") "--b--"
 
 static void test_bodies(void **state)
 {
@@ -208,11 +208,11 @@ static void test_url(void **state)
 		int flags;
 		const char *want;
 	} cases[] = {
-		{ "a%20b+c", URL_PERCENT, "a b+c" }, { "a%20b+c", URL_FORM, "a b c" }, { "%2B%2f", URL_FORM, "+/" },
-		{ "%c3%A9", URL_PERCENT, "\xc3\xa9" }, { "%2525", URL_PERCENT, "%25" }, { "", URL_PERCENT, "" },
-		{ "%2f", URL_NO_SLASH, NULL }, { "%00", URL_PERCENT, NULL }, { "%", URL_PERCENT, NULL }, { "%4", URL_PERCENT, NULL },
-		{ "%4g", URL_PERCENT, NULL }, { "%ff", URL_PERCENT, NULL }, { "%c0%af", URL_PERCENT, NULL }, { "a%", URL_PERCENT, NULL },
-		{ "%+1", URL_PERCENT, NULL },
+		{ "a%20b+c", URL_PERCENT, "a b+c" },   { "a%20b+c", URL_FORM, "a b c" }, { "%2B%2f", URL_FORM, "+/" },
+		{ "%c3%A9", URL_PERCENT, "\xc3\xa9" }, { "%2525", URL_PERCENT, "%25" },	 { "", URL_PERCENT, "" },
+		{ "%2f", URL_NO_SLASH, NULL },	       { "%00", URL_PERCENT, NULL },	 { "%", URL_PERCENT, NULL },
+		{ "%4", URL_PERCENT, NULL },	       { "%4g", URL_PERCENT, NULL },	 { "%ff", URL_PERCENT, NULL },
+		{ "%c0%af", URL_PERCENT, NULL },       { "a%", URL_PERCENT, NULL },	 { "%+1", URL_PERCENT, NULL },
 	};
 	char got[64];
 	struct str rest = STR("&a=1&&b&c==x&=v&"), name, value;

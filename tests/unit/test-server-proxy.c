@@ -71,8 +71,9 @@ static void hand_on(struct request *r)
 {
 	static const char *const drop[] = { "X-Api-Key", NULL }, *const cookies[] = { "key", NULL };
 	static const struct header add[] = { { "X-Added", "yes" }, { "X-Bad", "a\r\nb" } };
-	const struct proxy_options o = { .path = "/there?q=1", .host = "inside:3000", .drop_headers = drop, .drop_cookies = cookies,
-					 .add_headers = add, .n_add_headers = 2 };
+	const struct proxy_options o = {
+		.path = "/there?q=1", .host = "inside:3000", .drop_headers = drop, .drop_cookies = cookies, .add_headers = add, .n_add_headers = 2
+	};
 
 	up.n_open++;
 	up.proxy = req_proxy(r, &o, &ops, &up);
@@ -191,31 +192,69 @@ struct exchange {
 };
 
 static const struct exchange exchanges[] = {
-	{ "GET / HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 200 Fine\r\nContent-Length: 5\r\nX-A: b\r\nKeep-Alive: timeout=1\r\n\r\nhello", false,
-	  { "HTTP/1.1 200 OK\r\nX-A: b\r\nX-Added: yes\r\nDate: ", "Content-Length: 5\r\nKeep-Alive: timeout=75\r\n", "\r\n\r\nhello" }, "X-Bad" },
-	{ "GET / HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: X-Hop\r\nX-Hop: z\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
-	  false, { "Transfer-Encoding: chunked\r\n", "o\r\n", "0\r\n\r\n" }, "X-Hop" },
-	{ "GET / HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.0 200 OK\r\nDate: then\r\n\r\nuntil the end", true,
-	  { "Date: then\r\n", "Transfer-Encoding: chunked\r\n", "0\r\n\r\n" }, "Connection: close" },
-	{ "GET / HTTP/1.0\r\n" HOST "\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", false,
-	  { "Connection: close\r\n", "\r\n\r\nhello", NULL }, "chunked" },
+	{ "GET / HTTP/1.1\r\n" HOST "\r\n",
+	  "HTTP/1.1 200 Fine\r\nContent-Length: 5\r\nX-A: b\r\nKeep-Alive: timeout=1\r\n\r\nhello",
+	  false,
+	  { "HTTP/1.1 200 OK\r\nX-A: b\r\nX-Added: yes\r\nDate: ", "Content-Length: 5\r\nKeep-Alive: timeout=75\r\n", "\r\n\r\nhello" },
+	  "X-Bad" },
+	{ "GET / HTTP/1.1\r\n" HOST "\r\n",
+	  "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: X-Hop\r\nX-Hop: z\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+	  false,
+	  { "Transfer-Encoding: chunked\r\n", "o\r\n", "0\r\n\r\n" },
+	  "X-Hop" },
+	{ "GET / HTTP/1.1\r\n" HOST "\r\n",
+	  "HTTP/1.0 200 OK\r\nDate: then\r\n\r\nuntil the end",
+	  true,
+	  { "Date: then\r\n", "Transfer-Encoding: chunked\r\n", "0\r\n\r\n" },
+	  "Connection: close" },
+	{ "GET / HTTP/1.0\r\n" HOST "\r\n",
+	  "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+	  false,
+	  { "Connection: close\r\n", "\r\n\r\nhello", NULL },
+	  "chunked" },
 	{ "HEAD / HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", false, { "Content-Length: 5\r\n", NULL, NULL }, NULL },
 	{ "GET / HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 304 Not Modified\r\nETag: x\r\n\r\n", false, { "304", "ETag: x", NULL }, "Content-Length" },
-	{ "GET / HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", false, { "204", NULL, NULL }, "Link" },
+	{ "GET / HTTP/1.1\r\n" HOST "\r\n",
+	  "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n",
+	  false,
+	  { "204", NULL, NULL },
+	  "Link" },
 	/* an answer before the body is read */
-	{ "POST / HTTP/1.1\r\n" HOST "Content-Length: 1000\r\n\r\nabc", "HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno", false,
-	  { "403", "Connection: close\r\n", "\r\n\r\nno" }, NULL },
+	{ "POST / HTTP/1.1\r\n" HOST "Content-Length: 1000\r\n\r\nabc",
+	  "HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno",
+	  false,
+	  { "403", "Connection: close\r\n", "\r\n\r\nno" },
+	  NULL },
 	/* lies */
-	{ "GET / HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", false,
-	  { "HTTP/1.1 502 ", NULL, NULL }, "200" },
+	{ "GET / HTTP/1.1\r\n" HOST "\r\n",
+	  "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+	  false,
+	  { "HTTP/1.1 502 ", NULL, NULL },
+	  "200" },
 	{ "GET / HTTP/1.1\r\n" HOST "\r\n", "SSH-2.0-OpenSSH\r\n", false, { "HTTP/1.1 502 ", NULL, NULL }, NULL },
 	{ "GET / HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 200 OK\r\nContent-", true, { "HTTP/1.1 502 ", NULL, NULL }, "200" },
 	{ "GET / HTTP/1.1\r\n" HOST "\r\n", "", true, { "HTTP/1.1 502 ", NULL, NULL }, NULL },
-	{ "GET / HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", false, { "HTTP/1.1 502 ", NULL, NULL }, NULL },
-	{ "GET / HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n", false, { "\r\n\r\nok", NULL, NULL }, "okH" },
+	{ "GET / HTTP/1.1\r\n" HOST "\r\n",
+	  "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+	  false,
+	  { "HTTP/1.1 502 ", NULL, NULL },
+	  NULL },
+	{ "GET / HTTP/1.1\r\n" HOST "\r\n",
+	  "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n",
+	  false,
+	  { "\r\n\r\nok", NULL, NULL },
+	  "okH" },
 	/* cut short: the client must not take it for the whole */
-	{ "GET / HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello", true, { "Content-Length: 9\r\n", NULL, NULL }, "502" },
-	{ "GET / HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nXX\r\n", false, { "chunked", NULL, NULL }, "0\r\n\r\n" },
+	{ "GET / HTTP/1.1\r\n" HOST "\r\n",
+	  "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello",
+	  true,
+	  { "Content-Length: 9\r\n", NULL, NULL },
+	  "502" },
+	{ "GET / HTTP/1.1\r\n" HOST "\r\n",
+	  "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nXX\r\n",
+	  false,
+	  { "chunked", NULL, NULL },
+	  "0\r\n\r\n" },
 };
 
 static void test_exchanges(void **state)
@@ -352,7 +391,9 @@ static void test_back_pressure(void **state)
 	buf_done(&in);
 }
 
-#define UPGRADE "GET / HTTP/1.1\r\n" HOST "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+#define UPGRADE                                                                                                                                      \
+	"GET / HTTP/1.1\r\n" HOST                                                                                                                    \
+	"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
 #define SWITCH "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3p\r\n\r\n"
 
 static void test_tunnel(void **state)
@@ -464,8 +505,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, start, stop)
-		T(test_request_head), T(test_exchanges),     T(test_keeps_connection), T(test_failures),
-		T(test_back_pressure), T(test_tunnel),	     T(test_tunnel_ends),
+		T(test_request_head),  T(test_exchanges), T(test_keeps_connection), T(test_failures),
+		T(test_back_pressure), T(test_tunnel),	  T(test_tunnel_ends),
 #undef T
 	};
 

@@ -103,9 +103,9 @@ static int stop(void **state)
 	return uv_loop_close(&loop);
 }
 
-#define ASK(path) "GET " path " HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n"
-#define KEY "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-#define VERSION "Sec-WebSocket-Version: 13\r\n"
+#define ASK(path)	"GET " path " HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n"
+#define KEY		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+#define VERSION		"Sec-WebSocket-Version: 13\r\n"
 #define HANDSHAKE(path) ASK(path) KEY VERSION "\r\n"
 
 /* A masked frame, as a client sends it. */
@@ -219,7 +219,8 @@ static void test_echo(void **state)
 	assert_int_equal(next_frame(fd, &in, &got), 0x8a);
 	assert_string_equal(got.data, "are you there");
 	assert_int_equal(next_frame(fd, &in, &got), 0x81);
-	assert_string_equal(got.data, "a\xc3\xa9" "b");
+	assert_string_equal(got.data, "a\xc3\xa9"
+				      "b");
 	send_frame(fd, 0x88, "\x0f\xa1", 2);
 	assert_int_equal(next_frame(fd, &in, &got), 0x88);
 	assert_true(got.len >= 2 && memcmp(got.data, "\x0f\xa1", 2) == 0);
@@ -311,13 +312,13 @@ static void test_broken_frames(void **state)
 	struct buf b;
 
 	(void)state;
-	expect_close(STR("\x81\x02hi"), 1002);                     /* unmasked */
-	expect_close(STR("\xc1\x80\1\2\3\4"), 1002);               /* RSV1: nothing was negotiated */
-	expect_close(STR("\x80\x81\0\0\0\0x"), 1002);              /* a continuation of nothing */
-	expect_close(STR("\x83\x80\0\0\0\0"), 1002);               /* unknown opcode */
-	expect_close(STR("\x09\x80\0\0\0\0"), 1002);               /* a fragmented ping */
-	expect_close(STR("\x81\x81\0\0\0\0\xff"), 1007);           /* not UTF-8 */
-	expect_close(STR("\x88\x82\0\0\0\0\x03\xed"), 1002);       /* 1005 may not be sent */
+	expect_close(STR("\x81\x02hi"), 1002);			       /* unmasked */
+	expect_close(STR("\xc1\x80\1\2\3\4"), 1002);		       /* RSV1: nothing was negotiated */
+	expect_close(STR("\x80\x81\0\0\0\0x"), 1002);		       /* a continuation of nothing */
+	expect_close(STR("\x83\x80\0\0\0\0"), 1002);		       /* unknown opcode */
+	expect_close(STR("\x09\x80\0\0\0\0"), 1002);		       /* a fragmented ping */
+	expect_close(STR("\x81\x81\0\0\0\0\xff"), 1007);	       /* not UTF-8 */
+	expect_close(STR("\x88\x82\0\0\0\0\x03\xed"), 1002);	       /* 1005 may not be sent */
 	expect_close(STR("\x01\x81\0\0\0\0a\x81\x81\0\0\0\0b"), 1002); /* a new message inside one */
 	buf_init(&b, 1 << 20);
 	add_frame(&b, 0x82, big, sizeof big);
@@ -360,7 +361,6 @@ static void test_close_by_server(void **state)
 	assert_int_equal(close_code, 1006);
 	close(fd);
 	buf_done(&in);
-	deadline_shorten_for_tests(1000);
 	fd = connect_socket(HANDSHAKE("/ws"), &in);
 	WAIT_FOR(n_closed == 3);
 	assert_int_equal(close_code, 1006);
@@ -403,7 +403,8 @@ static void test_handshakes(void **state)
 	expect(ASK("/ws") KEY VERSION "Content-Length: 2\r\n\r\nhi", "200", "plain");
 	assert_int_equal(n_closed, 0);
 	int fd = connect_socket(ASK("/ws") KEY VERSION "Origin: http://localhost\r\nSec-WebSocket-Protocol: one\r\n"
-				"Sec-WebSocket-Protocol: x, two\r\n\r\n", &in);
+						       "Sec-WebSocket-Protocol: x, two\r\n\r\n",
+				&in);
 	assert_string_equal(protocol, "two");
 	close(fd);
 	buf_done(&in);
@@ -492,8 +493,14 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, start, stop)
-		T(test_echo),		 T(test_big_messages), T(test_frames_with_head), T(test_broken_frames),
-		T(test_close_by_server), T(test_handshakes),   T(test_back_pressure),	 T(test_stop),
+		T(test_echo),
+		T(test_big_messages),
+		T(test_frames_with_head),
+		T(test_broken_frames),
+		T(test_close_by_server),
+		T(test_handshakes),
+		T(test_back_pressure),
+		T(test_stop),
 #undef T
 	};
 

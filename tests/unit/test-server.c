@@ -1,5 +1,5 @@
 /* The server over a real loop, with raw sockets as clients: requests, answers, their order, their limits, and clients that
- * leave, lie or stall. WebSockets: test-server-socket.c; the proxy: test-server-proxy.c. */
+ * leave, lie or stall. Listening and stopping: test-server-life.c; WebSockets: test-server-socket.c; the proxy: test-server-proxy.c. */
 #include "server/internal.h"
 
 #include <stdarg.h>
@@ -10,7 +10,6 @@
 #include "net-client.h"
 
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 static struct server *server;
 static uint16_t port;
@@ -35,8 +34,9 @@ static void echo(struct request *r, void *ctx)
 		json_object_set_new(args, "rest", json_string(rest));
 	if (q)
 		json_object_set_new(query, "q", json_string(q));
-	req_reply_json(r, 200, json_pack("{s:s,s:i,s:o,s:o,s:s%}", "method", req_method(r), "tag", (int)req_route(r)->tag, "args", args, "query",
-					 query, "body", body.n ? body.p : "", body.n));
+	req_reply_json(r, 200,
+		       json_pack("{s:s,s:i,s:o,s:o,s:s%}", "method", req_method(r), "tag", (int)req_route(r)->tag, "args", args, "query", query,
+				 "body", body.n ? body.p : "", body.n));
 }
 
 static void gone(void *ctx)
@@ -139,7 +139,9 @@ static void refuse(struct request *r, int status, const struct err *e, void *ctx
 }
 
 static const struct dialect native = { .name = "native", .routes = routes, .n_routes = ARRAY_LEN(routes), .guard = guard, .prefix = "" };
-static const struct dialect other = { .name = "other", .routes = routes, .n_routes = 4, .refuse = refuse, .prefix = "/other", .collapse_slashes = true };
+static const struct dialect other = {
+	.name = "other", .routes = routes, .n_routes = 4, .refuse = refuse, .prefix = "/other", .collapse_slashes = true
+};
 
 static bool claim(struct request *r, struct str host, void *ctx)
 {
@@ -161,8 +163,7 @@ static int start(void **state)
 	hold_body = expect_pattern = body_wrong = false;
 	uv_loop_init(&loop);
 	server = server_new(&loop);
-	if (server_add_dialect(server, &native, &e) || server_add_dialect(server, &other, &e) ||
-	    server_listen_tcp(server, "127.0.0.1:0", &port, &e))
+	if (server_add_dialect(server, &native, &e) || server_add_dialect(server, &other, &e) || server_listen_tcp(server, "127.0.0.1:0", &port, &e))
 		return -1;
 	server_set_host_claim(server, claim, NULL);
 	server_start(server);
@@ -290,9 +291,11 @@ static void test_keep_alive_and_pipelining(void **state)
 	buf_init(&in, 1 << 24);
 	buf_init(&out, 1 << 24);
 	for (int i = 0; i < N; i++)
-		buf_addf(&out, i % 3 == 0 ? "GET /things/n%d" H "\r\n" :
-			       i % 3 == 1 ? "POST /things/n%d" H "Content-Length: 3\r\n\r\nabc" :
-					    "POST /things/n%d" H "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", i);
+		buf_addf(&out,
+			 i % 3 == 0   ? "GET /things/n%d" H "\r\n"
+			 : i % 3 == 1 ? "POST /things/n%d" H "Content-Length: 3\r\n\r\nabc"
+				      : "POST /things/n%d" H "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+			 i);
 	buf_addz(&out, "GET /things/last" H "Connection: close\r\n\r\n");
 	assert_true(client_send(fd, buf_str(&out)));
 	assert_true(client_to_end(fd, &in));
@@ -385,8 +388,9 @@ static void test_early_answers(void **state)
 static void test_early_answer_keeps(void **state)
 {
 	(void)state;
-	auto_free char *got = ask_n(STR("POST /wrong" H "Content-Length: 2\r\n\r\nhiPOST /upload" H "X-Refuse: yes\r\nTransfer-Encoding: chunked\r\n\r\n"
-					"2\r\nhi\r\n0\r\n\r\nGET /things/a" H "\r\n"));
+	auto_free char *got =
+		ask_n(STR("POST /wrong" H "Content-Length: 2\r\n\r\nhiPOST /upload" H "X-Refuse: yes\r\nTransfer-Encoding: chunked\r\n\r\n"
+			  "2\r\nhi\r\n0\r\n\r\nGET /things/a" H "\r\n"));
 	assert_non_null(strstr(got, "404 Not Found"));
 	assert_non_null(strstr(got, "401 Unauthorized"));
 	assert_non_null(strstr(got, "200 OK"));
@@ -677,7 +681,7 @@ static void test_deadlines(void **state)
 		send(fd, "G", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 		turn_for(5);
 	}
-	assert_true(now_ms() - begin < 1000);
+	assert_true(now_ms() - begin < 5000); /* a hundred times the deadline */
 	close(fd);
 	/* a client that reads nothing is cut, and its handler told */
 	static char block[1 << 20];
@@ -693,131 +697,27 @@ static void test_deadlines(void **state)
 	close(fd);
 }
 
-static void test_unix_socket(void **state)
-{
-	char dir[] = "/tmp/caisson-test-XXXXXX", path[64];
-	struct err e;
-	struct stat st;
-	struct buf in;
-
-	(void)state;
-	assert_non_null(mkdtemp(dir));
-	snprintf(path, sizeof path, "%s/s", dir);
-	int dead = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); /* what a killed server leaves */
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	snprintf(sa.sun_path, sizeof sa.sun_path, "%s", path);
-	assert_int_equal(bind(dead, (struct sockaddr *)&sa, sizeof sa), 0);
-	close(dead);
-	assert_int_equal(server_listen_unix(server, path, &e), 0);
-	assert_int_equal(stat(path, &st), 0);
-	assert_int_equal(st.st_mode & 0777, 0600);
-	assert_true(server_listen_unix(server, path, &e) < 0);
-	assert_int_equal(e.kind, ERR_CONFLICT);
-	int fd = client_unix(path);
-	buf_init(&in, 1 << 16);
-	client_send(fd, STR("POST /things/a HTTP/1.1\r\nHost: whatever\r\nOrigin: http://evil.example\r\nContent-Length: 2\r\n\r\nhi"));
-	assert_true(client_until(fd, &in, "\"body\":\"hi\""));
-	client_send(fd, STR("GET /wait HTTP/1.1\r\nHost: whatever\r\n\r\n"));
-	WAIT_FOR(waiting);
-	assert_true(req_is_local(waiting));
-	close(fd);
-	WAIT_FOR(n_gone == 1);
-	buf_done(&in);
-	listener_close_all(server);
-	assert_int_equal(stat(path, &st), -1);
-	assert_int_equal(rmdir(dir), 0);
-}
-
-static void test_addresses(void **state)
-{
-	static const char *const bad[] = { "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "example.org:80", ":80", "[::1:80", "::1:80", "" };
-	struct err e;
-	uint16_t p = 0;
-
-	(void)state;
-	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-		assert_true(server_listen_tcp(server, bad[i], &p, &e) < 0);
-	assert_int_equal(server_listen_tcp(server, "localhost:0", &p, &e), 0);
-	assert_true(p > 0);
-	char taken[32];
-	snprintf(taken, sizeof taken, "127.0.0.1:%u", p);
-	assert_true(server_listen_tcp(server, taken, &p, &e) < 0);
-	assert_int_equal(e.errnum, EADDRINUSE);
-}
-
-static void test_connection_limit(void **state)
-{
-	struct buf in;
-	int a, b, c;
-
-	(void)state;
-	server_set_max_connections(server, 2);
-	a = client_tcp(port);
-	b = client_tcp(port);
-	WAIT_FOR(server_connections(server) == 2);
-	c = client_tcp(port);
-	client_send(c, STR("GET /" H "\r\n"));
-	turn_for(20);
-	assert_int_equal(server_connections(server), 2);
-	close(a);
-	buf_init(&in, 1 << 16);
-	assert_true(client_until(c, &in, "200 OK"));
-	close(b);
-	close(c);
-	buf_done(&in);
-}
-
-static bool stopped;
-
-static void on_stopped(void *ctx)
-{
-	(void)ctx;
-	stopped = true;
-}
-
-static void test_graceful_stop(void **state)
-{
-	struct buf in;
-	int idle = client_tcp(port), busy = client_tcp(port), stuck = client_tcp(port);
-
-	(void)state;
-	buf_init(&in, 1 << 16);
-	stopped = false;
-	client_send(busy, STR("GET /wait" H "\r\n"));
-	WAIT_FOR(waiting);
-	client_send(stuck, STR("GET /wait" H "\r\n"));
-	WAIT_FOR(waiting2);
-	server_stop(server, 300, on_stopped, NULL);
-	assert_true(client_to_end(idle, &in));
-	assert_int_equal(in.len, 0);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof sa), -1);
-	close(fd);
-	assert_false(stopped);
-	req_reply(waiting, 200, NULL, 0, "text/plain", STR("still"));
-	assert_true(client_to_end(busy, &in));
-	assert_non_null(strstr(in.data, "Connection: close"));
-	assert_non_null(strstr(in.data, "still"));
-	close(busy);
-	assert_false(stopped);
-	WAIT_FOR(stopped);
-	assert_int_equal(n_gone, 1); /* the one that was still waiting when the grace was over */
-	close(idle);
-	close(stuck);
-	buf_done(&in);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, start, stop)
-		T(test_routes),		   T(test_dialects),	  T(test_head_and_versions), T(test_browser_checks),
-		T(test_keep_alive_and_pipelining), T(test_one_at_a_time), T(test_pipeline_is_bounded), T(test_early_answers),
-		T(test_early_answer_keeps), T(test_expect),	  T(test_client_leaves),     T(test_deaf_handler),
-		T(test_slow_reader),	   T(test_streams),	  T(test_big_upload),	     T(test_paused_upload),
-		T(test_deadlines),	   T(test_unix_socket),	  T(test_addresses),	     T(test_connection_limit),
-		T(test_graceful_stop),
+		T(test_routes),
+		T(test_dialects),
+		T(test_head_and_versions),
+		T(test_browser_checks),
+		T(test_keep_alive_and_pipelining),
+		T(test_one_at_a_time),
+		T(test_pipeline_is_bounded),
+		T(test_early_answers),
+		T(test_early_answer_keeps),
+		T(test_expect),
+		T(test_client_leaves),
+		T(test_deaf_handler),
+		T(test_slow_reader),
+		T(test_streams),
+		T(test_big_upload),
+		T(test_paused_upload),
+		T(test_deadlines),
 #undef T
 	};
 
