@@ -9,7 +9,8 @@
 #include <errno.h>
 
 #define TEXT_IN_ARGV_MAX (96U << 10)
-/* node - leaves "-" in process.argv[1]; -e does not: the first argument of the caller is process.argv[1] both ways. */
+/* With -e the caller's first argument is process.argv[1]; with "-" or a file the name of that stands there: taken out, so that
+ * it is the same every way. On the first line, so that line numbers stay. */
 #define NODE_PRELUDE "process.argv.splice(1,1);"
 
 struct argv_builder {
@@ -83,8 +84,8 @@ static int build_javascript(const struct run_spec *spec, struct argv_builder *b,
 		return too_long(e);
 	} else {
 		arg(b, "-");
-		ret->stdin_prefixed = xasprintf(NODE_PRELUDE "%s", spec->code);
-		ret->stdin_bytes = str_of(ret->stdin_prefixed);
+		ret->prefixed = xasprintf(NODE_PRELUDE "%s", spec->code);
+		ret->stdin_bytes = str_of(ret->prefixed);
 	}
 	args(b, spec->code_argv);
 	return 0;
@@ -141,6 +142,6 @@ void command_done(struct command *c)
 	for (char **a = c->argv; a && *a; a++)
 		free(*a);
 	free(c->argv);
-	free(c->stdin_prefixed);
+	free(c->prefixed);
 	*c = (struct command){ 0 };
 }

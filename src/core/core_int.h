@@ -148,9 +148,9 @@ void run_on_end(void *ctx, uint64_t number, const struct link_run_end *end);
 /* command.c */
 struct command {
 	char **argv; /* heap, NULL-terminated */
-	struct str script; /* borrowed from the spec */
+	struct str script; /* borrowed from the spec, or from prefixed */
 	const char *script_suffix;
-	char *stdin_prefixed; /* heap or NULL: stdin_bytes points here */
+	char *prefixed;    /* heap or NULL: the source with a line of ours in front */
 	struct str stdin_bytes;
 };
 int command_build(const struct run_spec *spec, struct command *ret, struct err *e);
