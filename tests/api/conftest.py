@@ -16,7 +16,7 @@ from client import Client, Sandbox
 
 class Server:
     def __init__(self):
-        self.data = tempfile.mkdtemp(prefix="caisson-api-")
+        self.data = tempfile.mkdtemp(prefix="apitest-")
         os.chmod(self.data, 0o755)  # the daemon is another user
         self.process = None
         self.port = 0

@@ -50,7 +50,7 @@ max-examples = {os.environ.get("CAISSON_SCHEMA_EXAMPLES", "15")}
     command = [str(pathlib.Path(sys.executable).parent / "schemathesis"), "--config-file", str(config), "run", str(SPEC), "--url", f"http://{client.host}:{client.port}",
                "-H", "Authorization: Bearer " + client.key, "--phases", "examples,coverage,fuzzing", "--checks",
                "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,negative_data_rejection",
-               "--request-timeout", "20", "--generation-deterministic", "--generation-database", "none", "--no-color", "--max-failures", "20"]
+               "--request-timeout", "20", "--generation-deterministic", "--no-color", "--max-failures", "20"]
     for name in EXCLUDED + ["deleteSandbox", "stopSandbox", "pauseSandbox"]:
         command += ["--exclude-operation-id", name]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=380)
