@@ -36,7 +36,8 @@ static void wait_for(struct request *r, void *ctx)
 		waiting2 = r;
 	else
 		waiting = r;
-	req_on_gone(r, gone, NULL);
+	if (!req_query(r, "deaf"))
+		req_on_gone(r, gone, NULL);
 }
 
 static const struct route routes[] = {
@@ -256,6 +257,57 @@ static void test_answer_after_the_end(void **state)
 	close(fd);
 }
 
+static void on_tick(uv_timer_t *t)
+{
+	*(bool *)t->data = true;
+}
+
+/* Turns of the loop in 100 ms in which nothing should happen. */
+static unsigned turns_at_rest(void)
+{
+	uv_timer_t timer;
+	bool over = false;
+	unsigned n = 0;
+
+	turn_for(20);
+	uv_timer_init(&loop, &timer);
+	timer.data = &over;
+	uv_timer_start(&timer, on_tick, 100, 0);
+	for (; !over; n++)
+		uv_run(&loop, UV_RUN_ONCE);
+	uv_close((uv_handle_t *)&timer, NULL);
+	turn();
+	return n;
+}
+
+/* Level-triggered events that nobody acts on would keep the loop busy. */
+static void test_no_spinning(void **state)
+{
+	static char junk[256 * 1024];
+	static const char *const asks[] = { "", "GET /wait", "GET /echo" H "\r\n", "GET /wait?deaf=1" H "\r\n" };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(asks); i++) {
+		for (int with = 0; with < 4; with++) { /* nothing, FIN, more bytes than are held, both */
+			int fd = client_tcp(port);
+			waiting = NULL;
+			client_send(fd, str_of(asks[i]));
+			if (with & 2)
+				while (send(fd, junk, sizeof junk, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+					;
+			if (with & 1)
+				shutdown(fd, SHUT_WR);
+			unsigned n = turns_at_rest();
+			if (n > 200) /* a loop that spins makes thousands */
+				fail_msg("request %zu with %d: %u turns of the loop", i, with, n);
+			client_reset(fd);
+			WAIT_FOR(server_connections(server) == 0);
+			if (waiting)
+				req_reply_empty(waiting, 204);
+		}
+	}
+}
+
 static bool stopped;
 
 static void on_stopped(void *ctx)
@@ -301,8 +353,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, start, stop)
-		T(test_start),		   T(test_unix_socket),	  T(test_addresses),	 T(test_connection_limit),
-		T(test_idle_connections),  T(test_out_of_descriptors), T(test_graceful_stop), T(test_answer_after_the_end),
+		T(test_no_spinning),	      T(test_start),
+		T(test_unix_socket),	      T(test_addresses),
+		T(test_connection_limit),     T(test_idle_connections),
+		T(test_out_of_descriptors),   T(test_graceful_stop),
+		T(test_answer_after_the_end),
 #undef T
 	};
 
