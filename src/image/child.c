@@ -233,15 +233,15 @@ int child_output(const struct child_spec *spec, size_t max, char **ret_text, con
 	s.mute = true;
 	pid_t pid = child_start(&s, e);
 	close(fds[1]);
-	auto_fd int from = fds[0];
 	if (pid < 0) {
+		close(fds[0]);
 		err_prefix(e, "%s", what);
 		return (int)pid;
 	}
 	auto_buf struct buf text;
 	buf_init(&text, max);
-	r = child_lines(from, collect_line, &text);
-	from = close_fd(from); /* so that a child with more to say ends by SIGPIPE */
+	r = child_lines(fds[0], collect_line, &text);
+	close(fds[0]); /* so that a child with more to say ends by SIGPIPE */
 	int status = child_wait(pid);
 	if (r == 0 && status == 0)
 		*ret_text = text.len ? buf_take(&text) : xstrdup("");

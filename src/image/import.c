@@ -17,6 +17,7 @@
 #include "base/buf.h"
 #include "image/ref.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -302,15 +303,18 @@ static int import_oci(struct work *w, const char *text, bool archive, struct ima
 {
 	auto_free char *path = NULL, *tag = NULL;
 	int r = split_source(text, &path, &tag, e);
-	if (r < 0 || (archive && (r = scan_archive(w, path, e)) < 0))
+	if (r < 0)
+		return r;
+	assert(path && tag);
+	if (archive && (r = scan_archive(w, path, e)) < 0)
 		return r;
 	if (mkdirat(w->dir, "oci", 0700) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "can't make a folder in %s", w->path);
 	auto_free char *in = xstrdup(path), *out = xasprintf("%s/oci", w->path);
-	char *slash = archive ? strrchr(in, '/') : NULL;
-	if (slash)
-		*slash = 0;
-	auto_free char *from = archive ? xasprintf("docker-archive:/in/%s%s", slash + 1, tag) : xasprintf("oci:/in%s", tag);
+	const char *base = strrchr(path, '/') + 1; /* realpath() made it absolute */
+	if (archive)
+		in[base - path - 1] = 0;
+	auto_free char *from = archive ? xasprintf("docker-archive:/in/%s%s", base, tag) : xasprintf("oci:/in%s", tag);
 	const char *const skopeo[] = { "skopeo", "--insecure-policy", "--tmpdir", "/out", "copy", "--quiet", from, "oci:/out/layout:image", NULL };
 	work_say(w, "reading %s (skopeo)", path);
 	r = run_jailed(w, skopeo, in[0] ? in : "/", out, "can't read the image", e);

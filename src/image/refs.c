@@ -196,8 +196,9 @@ static int load_text(struct str text, json_t **ret, struct err *e)
 		*ret = j;
 		return 0;
 	}
+	const char *why = j ? "not an object" : je.text;
 	json_decref(j);
-	return err_set(e, ERR_INVALID, EBADMSG, "the image's configuration is not valid JSON: %s", j ? "not an object" : je.text);
+	return err_set(e, ERR_INVALID, EBADMSG, "the image's configuration is not valid JSON: %s", why);
 }
 
 int image_config_from_oci(struct str text, struct image_config *ret, struct err *e)

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STALE_S (24 * 3600)
+#define STALE_S (24L * 3600)
 
 static int make_folders(const char *path)
 {
