@@ -182,6 +182,13 @@ struct link *link_new(uv_loop_t *loop, int fd, const struct link_events *ev, voi
 		free(l);
 		return NULL;
 	}
+	if (pump_is_line(l->pump)) {
+		/* a line that can't be closed: whatever frame a former daemon left half said is filled up, and a head of zeros is
+		 * an error after which the guest waits for a hello */
+		char *zeros = buf_reserve(pump_out(l->pump), GUEST_PAYLOAD_MAX + GUEST_HEAD);
+		memset(zeros, 0, GUEST_PAYLOAD_MAX + GUEST_HEAD);
+		buf_grew(pump_out(l->pump), GUEST_PAYLOAD_MAX + GUEST_HEAD);
+	}
 	(void)guest_frame_put(pump_out(l->pump), GUEST_HELLO, 0, GUEST_HELLO_ID, (struct str){ version, sizeof version });
 	pump_kick(l->pump);
 	return l;

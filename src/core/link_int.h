@@ -18,6 +18,7 @@ struct pump_events {
 /* Takes fd, also on failure (NULL). */
 struct pump *pump_new(uv_loop_t *loop, int fd, const struct pump_events *ev, void *ctx);
 bool pump_is_open(const struct pump *p);
+bool pump_is_line(const struct pump *p); /* no socket: a serial line, which a former daemon may have used */
 struct buf *pump_out(struct pump *p); /* append frames, then pump_kick */
 void pump_kick(struct pump *p);       /* writes what can be written now; an error shows up later, from the loop */
 void pump_fail(struct pump *p, const struct err *why);

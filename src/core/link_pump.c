@@ -227,6 +227,11 @@ struct pump *pump_new(uv_loop_t *loop, int fd, const struct pump_events *ev, voi
 	return p;
 }
 
+bool pump_is_line(const struct pump *p)
+{
+	return p->stream;
+}
+
 void pump_synced(struct pump *p)
 {
 	p->synced = true;

@@ -265,6 +265,9 @@ int contract_run(const struct contract_kind *kind)
 	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
 		for (size_t k = 0; k < parts[i].n; k++)
 			all[n++] = parts[i].v[k];
+	const char *only = getenv("CONTRACT_ONLY"); /* a cmocka pattern: one test while working on it */
+	if (only)
+		cmocka_set_test_filter(only);
 	suite.b->on_exit = on_exit_seen;
 	/* the array's length is only known now, so not by the macro */
 	int failed = _cmocka_run_group_tests(kind->name, all, n, set_up, tear_down);
