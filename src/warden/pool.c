@@ -15,11 +15,11 @@
 #define SLOTS_KEPT 64  /* free ones that keep their descriptors */
 #define SLOTS_WARM 256 /* with fewer sandboxes than this, those in use keep theirs, too */
 
-int pool_open(struct pool *p, struct place *place, struct err *e)
+int pool_open(struct pool *p, struct place *place, struct helper *helper, struct err *e)
 {
 	const struct warden_options *o = place->options;
 
-	*p = (struct pool){ .place = place, .namespace_max = o->spare_namespaces ? o->spare_namespaces : 16,
+	*p = (struct pool){ .place = place, .helper = helper, .namespace_max = o->spare_namespaces ? o->spare_namespaces : 16,
 		            .disk_max = o->spare_disks ? o->spare_disks : 2 };
 	p->namespaces = xcalloc(p->namespace_max, sizeof *p->namespaces);
 	auto_free char *state = place_state_folder(place);
@@ -31,6 +31,13 @@ static void slot_free(struct slot *s)
 	s->userns = close_fd(s->userns);
 	s->lower = close_fd(s->lower);
 	free(s);
+}
+
+static void spare_free(struct pool *p, struct spare_disk *d)
+{
+	disk_close(&d->made.disk);
+	(void)disk_remove_file(p->place, d->made.name);
+	free(d);
 }
 
 void pool_close(struct pool *p, bool empty)
@@ -51,11 +58,8 @@ void pool_close(struct pool *p, bool empty)
 	free(take_ptr(&p->namespaces));
 	while (p->disks) {
 		struct spare_disk *d = p->disks;
-		bool trash = false;
 		p->disks = d->next;
-		disk_close(&d->disk);
-		(void)disk_remove_file(p->place, d->name, &trash);
-		free(d);
+		spare_free(p, d);
 	}
 	if (p->ranges.state_folder)
 		ranges_close(&p->ranges, empty);
@@ -201,15 +205,15 @@ int pool_disk_get(struct pool *p, const char *id, uint64_t mib, bool journal, st
 	p->disk_mib = mib;
 	for (struct spare_disk **at = &p->disks; *at; at = &(*at)->next) {
 		struct spare_disk *d = *at;
-		if (d->mib != mib)
+		if (d->made.mib != mib)
 			continue;
-		snprintf(from, sizeof from, "%s.img", d->name);
+		snprintf(from, sizeof from, "%s.img", d->made.name);
 		snprintf(to, sizeof to, "%s.img", id);
 		if (renameat(p->place->disks_fd, from, p->place->disks_fd, to) < 0)
 			break;
 		*at = d->next;
 		p->disk_count--;
-		*ret = d->disk;
+		*ret = d->made.disk;
 		free(d);
 		return 0;
 	}
@@ -219,41 +223,47 @@ int pool_disk_get(struct pool *p, const char *id, uint64_t mib, bool journal, st
 /* Spares of a size that nobody asks for any more. */
 static bool drop_stale_disk(struct pool *p)
 {
-	bool trash = false;
-
 	for (struct spare_disk **at = &p->disks; *at; at = &(*at)->next) {
 		struct spare_disk *d = *at;
-		if (d->mib == p->disk_mib)
+		if (d->made.mib == p->disk_mib)
 			continue;
 		*at = d->next;
 		p->disk_count--;
-		disk_close(&d->disk);
-		(void)disk_remove_file(p->place, d->name, &trash);
-		free(d);
+		spare_free(p, d);
+		helper_empty_trash(p->helper);
 		return true;
 	}
 	return false;
 }
 
-static bool fill_disks(struct pool *p)
+static void order_disk(struct pool *p)
 {
+	char name[SPARE_NAME_MAX];
 	struct err e;
 
-	if (drop_stale_disk(p))
+	if (p->disk_mib == 0 || p->disk_count >= p->disk_max || p->disks_failing || p->helper->making ||
+	    disk_check(p->place, DISK_FILE, p->disk_mib, &e) < 0)
+		return;
+	snprintf(name, sizeof name, "spare-%d-%llu", (int)getpid(), (unsigned long long)p->disk_serial++);
+	helper_make_disk(p->helper, name, p->disk_mib);
+}
+
+bool pool_take_disk(struct pool *p)
+{
+	struct helper_disk made;
+	int rc = helper_take_disk(p->helper, &made);
+
+	if (rc == -EPIPE)
+		return false;
+	if (rc < 0) {
+		p->disks_failing |= rc != -EAGAIN; /* whoever asks for one is told why */
 		return true;
-	if (p->disk_mib == 0 || p->disk_count >= p->disk_max || p->disks_failing || disk_check(p->place, DISK_FILE, p->disk_mib, &e) < 0)
-		return false;
-	struct spare_disk *d = xcalloc(1, sizeof *d);
-	d->mib = p->disk_mib;
-	snprintf(d->name, sizeof d->name, "spare-%llu", (unsigned long long)p->disk_serial++);
-	if (disk_make_file(p->place, d->name, d->mib, true, &d->disk, &e) < 0) {
-		p->disks_failing = true; /* whoever asks for one is told why */
-		free(d);
-		return false;
 	}
-	d->next = p->disks;
+	struct spare_disk *d = xcalloc(1, sizeof *d);
+	*d = (struct spare_disk){ .made = made, .next = p->disks };
 	p->disks = d;
 	p->disk_count++;
+	order_disk(p);
 	return true;
 }
 
@@ -266,5 +276,6 @@ bool pool_fill(struct pool *p)
 			return true;
 		}
 	}
-	return fill_disks(p);
+	order_disk(p);
+	return drop_stale_disk(p);
 }

@@ -6,7 +6,7 @@
 #ifndef CAISSON_WARDEN_POOL_H
 #define CAISSON_WARDEN_POOL_H
 
-#include "warden/disk.h"
+#include "warden/helper.h"
 #include "warden/place.h"
 #include "warden/range.h"
 
@@ -29,14 +29,13 @@ struct slot {
 };
 
 struct spare_disk {
-	struct disk disk;
-	char name[40];
-	uint64_t mib;
+	struct helper_disk made;
 	struct spare_disk *next;
 };
 
 struct pool {
 	struct place *place;
+	struct helper *helper;
 	struct ranges ranges;
 	struct image_use *images;
 	struct slot *free_slots; /* last in, first out: warm ones first */
@@ -49,7 +48,7 @@ struct pool {
 	bool disks_failing;
 };
 
-int pool_open(struct pool *p, struct place *place, struct err *e);
+int pool_open(struct pool *p, struct place *place, struct helper *helper, struct err *e);
 void pool_close(struct pool *p, bool empty);
 
 /* Digest "sha256:<64 hex>". ERR_NOT_FOUND when it is not in the images folder. */
@@ -68,7 +67,9 @@ int pool_namespace_get(struct pool *p, struct err *e);
 /* A disk of its own under this id; journal also from the spares. */
 int pool_disk_get(struct pool *p, const char *id, uint64_t mib, bool journal, struct disk *ret, struct err *e);
 
-/* Makes one thing if one is missing. False: nothing left to do. */
+/* Makes one thing if one is missing. False: nothing left to do here (a disk may be under way in the helper). */
 bool pool_fill(struct pool *p);
+/* The helper has something to say. False: it is gone. */
+bool pool_take_disk(struct pool *p);
 
 #endif

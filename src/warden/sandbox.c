@@ -258,7 +258,6 @@ int sandbox_create(struct keeper *k, struct sandbox *s, const struct warden_requ
 	struct record *r = &s->record;
 	struct disk disk = DISK_INIT;
 	struct image_use *image;
-	bool trash = false;
 
 	*r = (struct record){ .magic = RECORD_MAGIC, .size = sizeof *r, .ephemeral = rq->ephemeral, .disk_mib = rq->disk_mib };
 	memcpy(r->id, rq->id, sizeof r->id);
@@ -286,7 +285,8 @@ int sandbox_create(struct keeper *k, struct sandbox *s, const struct warden_requ
 		disk_close(&disk);
 		if (s->slot)
 			pool_slot_put(k->pool, take_ptr(&s->slot));
-		(void)disk_remove_file(k->place, r->id, &trash);
+		(void)disk_remove_file(k->place, r->id);
+		helper_empty_trash(k->pool->helper);
 		record_remove(k->place->state_fd, r->id);
 		pool_image_put(k->pool, rq->image_digest);
 	}
@@ -365,18 +365,21 @@ int sandbox_sweep(struct keeper *k, struct sandbox *s)
 		pool_slot_put(k->pool, take_ptr(&s->slot));
 	s->record.pid = 0;
 	s->life = LIFE_STOPPED;
-	if (s->record.ephemeral) {
-		bool trash = false; /* a big one waits in the trash for the next time the janitor is called */
-		(void)disk_remove_file(k->place, s->record.id, &trash);
-	}
+	if (s->record.ephemeral && s->record.disk_kind == DISK_FILE && disk_remove_file(k->place, s->record.id) == 0)
+		helper_empty_trash(k->pool->helper);
 	if (!s->destroying && record_write(k->place->state_fd, &s->record) < 0)
 		log_warn("sandbox=%s msg=\"record not written\"", s->record.id);
 	return 0;
 }
 
-int sandbox_remove(struct keeper *k, struct sandbox *s, bool *ret_trash)
+int sandbox_remove(struct keeper *k, struct sandbox *s)
 {
-	int rc = disk_remove_file(k->place, s->record.id, ret_trash);
+	int rc = 0;
+
+	if (s->record.disk_kind != DISK_MEMORY) { /* 0: one that nobody knows, which may have a disk */
+		rc = disk_remove_file(k->place, s->record.id);
+		helper_empty_trash(k->pool->helper);
+	}
 	record_remove(k->place->state_fd, s->record.id);
 	if (s->record.image_digest[0])
 		pool_image_put(k->pool, s->record.image_digest);

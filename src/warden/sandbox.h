@@ -53,8 +53,8 @@ void sandbox_kill(struct keeper *k, struct sandbox *s);
 void sandbox_ended(struct keeper *k, struct sandbox *s);
 /* One try to let go of everything that a running one had. 0: done, now STOPPED; -EBUSY: again later. */
 int sandbox_sweep(struct keeper *k, struct sandbox *s);
-/* Of a STOPPED one: disk and record. Sets *ret_trash when the janitor has something to do. */
-int sandbox_remove(struct keeper *k, struct sandbox *s, bool *ret_trash);
+/* Of a STOPPED one: disk and record. The helper has its trash to empty then. */
+int sandbox_remove(struct keeper *k, struct sandbox *s);
 int sandbox_freeze(struct keeper *k, struct sandbox *s, bool frozen);
 void sandbox_measure(struct keeper *k, struct sandbox *s, struct warden_answer *a);
 /* A record left by an earlier warden: RUNNING if that very process lives, else SWEEPING. */

@@ -9,8 +9,7 @@
 struct warden {
 	int daemon;  /* its socket */
 	int epoll;
-	int janitor; /* a byte written: there is trash */
-	pid_t janitor_pid;
+	struct helper helper;
 	struct place place;
 	struct pool pool;
 	struct cgroup_host groups;
@@ -26,7 +25,6 @@ void warden_forget(struct warden *w, struct sandbox *s);
 int warden_watch(struct warden *w, struct sandbox *s); /* its pidfd */
 void warden_set_busy(struct warden *w, struct sandbox *s, bool busy);
 void warden_wait(struct sandbox *s, const struct warden_request *rq, uint64_t within_ms);
-void warden_call_janitor(struct warden *w);
 /* The process is gone: sweeps, and answers whoever waits if that is all. */
 void warden_sweep(struct warden *w, struct sandbox *s);
 

@@ -8,15 +8,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define TICK_MS 1
@@ -110,11 +107,6 @@ void warden_wait(struct sandbox *s, const struct warden_request *rq, uint64_t wi
 	s->waiters = one;
 }
 
-void warden_call_janitor(struct warden *w)
-{
-	(void)!write(w->janitor, "", 1); /* full means that it has been called already */
-}
-
 void warden_send(struct warden *w, const struct warden_answer *a)
 {
 	/* Blocks while the daemon does not read: it waits for its own answers then. */
@@ -172,10 +164,7 @@ void warden_sweep(struct warden *w, struct sandbox *s)
 		return;
 	}
 	struct err e;
-	bool trash = false;
-	int rc = sandbox_remove(&w->keeper, s, &trash);
-	if (trash)
-		warden_call_janitor(w);
+	int rc = sandbox_remove(&w->keeper, s);
 	if (rc < 0)
 		(void)err_sys(&e, ERR_UNAVAILABLE, -rc, "remove the disk");
 	answer_waiters(w, s, rc < 0 ? &e : NULL);
@@ -189,6 +178,17 @@ static void on_end(struct warden *w, struct sandbox *s)
 		cgroup_kill(&w->groups, s->record.id); /* strays that entered the group but not the pid namespace: none are known */
 	sandbox_ended(&w->keeper, s);
 	warden_sweep(w, s);
+}
+
+static void on_event(struct warden *w, void *source)
+{
+	if (source != &w->helper) {
+		on_end(w, source);
+	} else if (!pool_take_disk(&w->pool)) {
+		log_error("msg=\"the helper has ended: files stay until the next start\"");
+		(void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->helper.fd, NULL);
+		w->pool.disks_failing = true;
+	}
 }
 
 /* A pause is done when everything is frozen; it can be late, never half. */
@@ -257,37 +257,6 @@ static int make_scratch(struct place *p, struct err *e)
 	return 0;
 }
 
-/* A child that deletes, so that the loop never waits for a big file. Ends when the warden does. */
-static int start_janitor(struct warden *w, struct err *e)
-{
-	int pair[2];
-
-	disk_remove_unfinished(w->place.disks_fd);
-	if (pipe2(pair, O_CLOEXEC) < 0)
-		return err_sys(e, ERR_UNAVAILABLE, errno, "make a pipe");
-	pid_t pid = fork();
-	if (pid < 0)
-		return err_sys(e, ERR_UNAVAILABLE, errno, "fork the janitor");
-	if (pid == 0) {
-		char bytes[64];
-		if (dup2(pair[0], 3) < 0 || dup2(w->place.disks_fd, 4) < 0)
-			_exit(1);
-		/* Above all the warden's lock and the daemon's socket. */
-		if (syscall(SYS_close_range, 5, ~0u, 0) < 0)
-			_exit(1);
-		disk_empty_trash(4);
-		while (read(3, bytes, sizeof bytes) > 0)
-			disk_empty_trash(4);
-		disk_empty_trash(4);
-		_exit(0);
-	}
-	close_fd(pair[0]);
-	(void)fcntl(pair[1], F_SETFL, O_NONBLOCK);
-	w->janitor = pair[1];
-	w->janitor_pid = pid;
-	return 0;
-}
-
 static void adopt_record(void *ctx, const struct record *r)
 {
 	struct warden *w = ctx;
@@ -341,16 +310,17 @@ static int start(struct warden *w, const struct warden_options *o, struct err *e
 		return rc;
 	if ((rc = cgroup_detect(&w->groups, e)) < 0 || (rc = cgroup_open(&w->groups, w->place.name, e)) < 0)
 		return rc;
-	if ((rc = start_janitor(w, e)) < 0)
-		return rc;
-	if ((rc = pool_open(&w->pool, &w->place, e)) < 0)
+	disk_remove_unfinished(w->place.disks_fd);
+	if ((rc = helper_start(&w->helper, &w->place, e)) < 0 || (rc = pool_open(&w->pool, &w->place, &w->helper, e)) < 0)
 		return rc;
 	w->keeper = (struct keeper){ .place = &w->place, .pool = &w->pool, .groups = &w->groups, .files_max = FILES_MAX };
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0)
 		w->keeper.files_max = MIN(w->keeper.files_max, (uint64_t)files.rlim_max);
 	w->keeper.last_cap = fs_read_at(AT_FDCWD, "/proc/sys/kernel/cap_last_cap", text, sizeof text) > 0 ? atoi(text) : 40;
 	w->epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (w->epoll < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->daemon, &ev) < 0)
+	struct epoll_event helper = { .events = EPOLLIN, .data.ptr = &w->helper };
+	if (w->epoll < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->daemon, &ev) < 0 ||
+	    epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->helper.fd, &helper) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "make the event loop");
 	rc = record_each(w->place.state_fd, adopt_record, w);
 	if (rc < 0)
@@ -382,10 +352,10 @@ static void serve(struct warden *w)
 		/* Ends before requests: a sandbox that a request is about may just have ended. */
 		bool request = false;
 		for (int i = 0; i < n; i++) {
-			if (events[i].data.ptr)
-				on_end(w, events[i].data.ptr);
-			else
+			if (!events[i].data.ptr)
 				request = true;
+			else
+				on_event(w, events[i].data.ptr);
 		}
 		if (request && !from_daemon(w))
 			return;
@@ -414,7 +384,7 @@ static void end_all(struct warden *w)
 	while (w->count && now_ms() < until) {
 		int n = epoll_wait(w->epoll, events, EVENTS, TICK_MS);
 		for (int i = 0; i < n; i++)
-			on_end(w, events[i].data.ptr);
+			on_event(w, events[i].data.ptr);
 		tick(w);
 	}
 	if (w->count)
@@ -439,10 +409,7 @@ static void finish(struct warden *w)
 		cgroup_remove_parents(&w->groups);
 	if (w->place.run_fd >= 0 && !w->place.layers_by_fd && empty)
 		(void)fs_remove_tree_at(w->place.run_fd, "scratch");
-	close_fd(w->janitor); /* it goes on to empty the trash and ends */
-	if (no_more && w->janitor_pid > 0)
-		while (waitpid(w->janitor_pid, NULL, 0) < 0 && errno == EINTR)
-			;
+	helper_stop(&w->helper, no_more);
 	if (no_more && empty && w->place.disks_fd >= 0)
 		disk_remove_templates(w->place.disks_fd);
 	place_close(&w->place, empty);
@@ -456,7 +423,7 @@ int warden_main(int fd, const struct warden_options *options)
 
 	log_set_name("warden");
 	log_set_level(options->log_level);
-	*w = (struct warden){ .daemon = fd, .epoll = -EBADF, .janitor = -EBADF };
+	*w = (struct warden){ .daemon = fd, .epoll = -EBADF, .helper.fd = -EBADF };
 	w->place.run_fd = -EBADF;
 	for (size_t t = 0; t < CGROUP_TREE_COUNT; t++)
 		w->groups.parent[t] = -EBADF;
