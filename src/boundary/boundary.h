@@ -19,13 +19,6 @@
 
 #include <uv.h>
 
-enum boundary_cap {
-	BOUNDARY_CAN_PAUSE = 1 << 0,
-	BOUNDARY_CAN_SNAPSHOT_DISK = 1 << 1,
-	BOUNDARY_CAN_SNAPSHOT_MEMORY = 1 << 2,
-	BOUNDARY_STRONG = 1 << 3, /* a separate kernel */
-};
-
 /* What a kind is asked to make. Pointers are borrowed for the call. */
 struct boundary_spec {
 	const char *id;          /* sandbox id: 36 characters [0-9a-f-], used in names on the host */

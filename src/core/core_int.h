@@ -139,11 +139,21 @@ void runs_hello(struct sandbox *s, const struct link_run_state *known, size_t n)
 void runs_lost(struct sandbox *s, const char *why);  /* ends every live run */
 void runs_free(struct sandbox *s);
 void runs_sweep(struct sandbox *s);
-void run_deliver_ready(struct core *c);
+void run_warm_up(struct run *r); /* an ended run's output is in its spools again */
+static inline bool run_ended(const struct run *r)
+{
+	return r->row.state >= RUN_EXITED;
+}
 void run_on_started(void *ctx, uint64_t number);
 void run_on_output(void *ctx, uint64_t number, int stream, uint64_t offset, struct str bytes);
 void run_on_stdin_room(void *ctx, uint64_t number);
 void run_on_end(void *ctx, uint64_t number, const struct link_run_end *end);
+
+/* follow.c */
+void run_deliver_ready(struct core *c); /* from the loop */
+void followers_wake(struct run *r);     /* there is something new */
+void followers_tell_room(struct run *r);
+void followers_leave(struct run *r);
 
 /* command.c */
 struct command {

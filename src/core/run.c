@@ -17,14 +17,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { COLD_AFTER_MS = 10000, NUMBERS_RESERVED = 64, CHUNKS_A_TURN = 4 };
+enum { COLD_AFTER_MS = 10000, NUMBERS_RESERVED = 64 };
 
 static const char *const stream_suffix[2] = { "out", "err" };
-
-static bool ended(const struct run *r)
-{
-	return r->row.state >= RUN_EXITED;
-}
 
 static void spools_init(struct run *r)
 {
@@ -61,22 +56,8 @@ static struct run *run_add(struct sandbox *s, struct run_row *take)
 static void run_delete(struct run *r, bool files)
 {
 	struct sandbox *s = r->sandbox;
-	struct follower *f, *next;
-	struct run_view v;
 
-	run_view(r, &v);
-	DL_FOREACH_SAFE (r->followers, f, next) { /* only when the sandbox goes: nobody may be left waiting */
-		DL_DELETE(r->followers, f);
-		f->run = NULL;
-		if (f->queued) {
-			DL_DELETE2(s->core->ready, f, ready_prev, ready_next);
-			f->queued = false;
-		}
-		if (!f->told_end && !f->dead) {
-			f->told_end = true;
-			f->ev->on_end(f->ctx, &v);
-		}
-	}
+	followers_leave(r);
 	for (int i = 0; i < 2; i++) {
 		if (files)
 			spool_remove(&r->out[i]);
@@ -117,7 +98,7 @@ static void forget_oldest(struct sandbox *s)
 	HASH_ITER (hh, s->runs, r, next) {
 		if (HASH_COUNT(s->runs) <= RUNS_KEPT)
 			return;
-		if (ended(r) && !r->followers && !r->waiters) {
+		if (run_ended(r) && !r->followers && !r->waiters) {
 			store_run_delete(s->core->o.store, s->row.id, r->number);
 			run_delete(r, true);
 		}
@@ -127,8 +108,8 @@ static void forget_oldest(struct sandbox *s)
 void run_view(const struct run *r, struct run_view *ret)
 {
 	const struct run_row *w = &r->row;
-	uint64_t out = ended(r) ? w->stdout_bytes : spool_total(&r->out[0]);
-	uint64_t err = ended(r) ? w->stderr_bytes : spool_total(&r->out[1]);
+	uint64_t out = run_ended(r) ? w->stdout_bytes : spool_total(&r->out[0]);
+	uint64_t err = run_ended(r) ? w->stderr_bytes : spool_total(&r->out[1]);
 
 	*ret = (struct run_view){
 		.id = r->id,
@@ -147,7 +128,7 @@ void run_view(const struct run *r, struct run_view *ret)
 		.stderr_bytes = err,
 		.started_ms = w->started_ms,
 		.ended_ms = w->ended_ms,
-		.duration_ms = ended(r) ? w->duration_ms : now_unix_ms() - w->started_ms,
+		.duration_ms = run_ended(r) ? w->duration_ms : now_unix_ms() - w->started_ms,
 	};
 }
 
@@ -272,25 +253,6 @@ void run_on_started(void *ctx, uint64_t number)
 		r->row.state = RUN_RUNNING;
 }
 
-static void follower_queue(struct follower *f)
-{
-	struct core *c = f->run->sandbox->core;
-
-	if (f->queued || f->dead)
-		return;
-	f->queued = true;
-	DL_APPEND2(c->ready, f, ready_prev, ready_next);
-	core_deliver_soon(c);
-}
-
-static void queue_followers(struct run *r)
-{
-	struct follower *f;
-
-	DL_FOREACH (r->followers, f)
-		follower_queue(f);
-}
-
 /* Puts a stream's bytes in its file and lets the guest forget them. */
 static void make_durable(struct run *r, int i)
 {
@@ -313,7 +275,7 @@ void run_on_output(void *ctx, uint64_t number, int stream, uint64_t offset, stru
 	struct run *r = find_number(ctx, number);
 	int i = stream - 1;
 
-	if (!r || ended(r) || r->finishing || i < 0 || i > 1)
+	if (!r || run_ended(r) || r->finishing || i < 0 || i > 1)
 		return;
 	struct spool *sp = &r->out[i];
 	uint64_t total = spool_total(sp);
@@ -332,20 +294,15 @@ void run_on_output(void *ctx, uint64_t number, int stream, uint64_t offset, stru
 		r->row.truncated = true;
 	if (spool_total(sp) - r->acked[i] >= RUN_ACK_AFTER)
 		make_durable(r, i);
-	queue_followers(r);
+	followers_wake(r);
 }
 
 void run_on_stdin_room(void *ctx, uint64_t number)
 {
 	struct run *r = find_number(ctx, number);
-	struct follower *f, *next;
 
-	if (!r)
-		return;
-	DL_FOREACH_SAFE (r->followers, f, next) {
-		if (!f->dead && f->ev->on_stdin_room)
-			f->ev->on_stdin_room(f->ctx);
-	}
+	if (r)
+		followers_tell_room(r);
 }
 
 /* Puts the result and the output where a kill -9 can't lose them; then the guest may forget the run. When the disk is full the
@@ -384,11 +341,11 @@ static void finish(struct run *r)
 	r->used_ms = now_ms();
 	if (!r->row.duration_ms)
 		r->row.duration_ms = r->row.ended_ms - r->row.started_ms;
-	save_ended(r);
+	save_run_ended(r);
 	s->live_runs--;
 	sandbox_touch(s);
 	core_emit(s->core, "run.ended", s, s->row.state, r);
-	queue_followers(r);
+	followers_wake(r);
 	w = take_ptr(&r->waiters);
 	while (w) {
 		next = w->next;
@@ -426,7 +383,7 @@ void run_on_end(void *ctx, uint64_t number, const struct link_run_end *end)
 	struct sandbox *s = ctx;
 	struct run *r = find_number(s, number);
 
-	if (!r || ended(r) || r->finishing)
+	if (!r || run_ended(r) || r->finishing)
 		return;
 	r->row.state = end->failed ? RUN_FAILED : RUN_EXITED;
 	r->row.exit_code = end->exit_code;
@@ -460,7 +417,7 @@ void runs_lost(struct sandbox *s, const char *why)
 	struct run *r, *next;
 
 	HASH_ITER (hh, s->runs, r, next) {
-		if (ended(r) && !r->finishing)
+		if (run_ended(r) && !r->finishing)
 			continue;
 		if (!r->finishing) { /* else its result is known already */
 			r->row.state = RUN_LOST;
@@ -481,7 +438,7 @@ void runs_hello(struct sandbox *s, const struct link_run_state *known, size_t n)
 		r = find_number(s, known[i].run);
 		if (!r)
 			link_run_cancel(s->link, known[i].run);
-		if (!r || ended(r)) {
+		if (!r || run_ended(r)) {
 			link_run_release(s->link, known[i].run);
 			continue;
 		}
@@ -489,7 +446,7 @@ void runs_hello(struct sandbox *s, const struct link_run_state *known, size_t n)
 		link_run_attach(s->link, r->number, spool_total(&r->out[0]), spool_total(&r->out[1]));
 	}
 	HASH_ITER (hh, s->runs, r, next) {
-		if (ended(r) || r->finishing || r->link_seq == s->link_seq)
+		if (run_ended(r) || r->finishing || r->link_seq == s->link_seq)
 			continue;
 		r->row.state = RUN_LOST;
 		r->row.stdout_bytes = spool_total(&r->out[0]);
@@ -509,7 +466,7 @@ static int load_run(void *ctx, struct run_row *row)
 
 	free(take_ptr(&r->row.stdout_data));
 	free(take_ptr(&r->row.stderr_data));
-	r->cold = ended(r);
+	r->cold = run_ended(r);
 	if (!r->cold) {
 		s->live_runs++;
 		for (int i = 0; i < 2; i++) {
@@ -542,10 +499,10 @@ void runs_sweep(struct sandbox *s)
 	uint64_t now = now_ms();
 
 	HASH_ITER (hh, s->runs, r, next) {
-		if (!ended(r) || r->finishing || r->cold || r->followers || now - r->used_ms < COLD_AFTER_MS)
+		if (!run_ended(r) || r->finishing || r->cold || r->followers || now - r->used_ms < COLD_AFTER_MS)
 			continue;
 		if (r->unsaved)
-			save_ended(r);
+			save_run_ended(r);
 		if (r->unsaved)
 			continue;
 		for (int i = 0; i < 2; i++)
@@ -555,7 +512,7 @@ void runs_sweep(struct sandbox *s)
 	}
 }
 
-static void warm_up(struct run *r)
+void run_warm_up(struct run *r)
 {
 	struct run_row row = { 0 };
 
@@ -579,7 +536,7 @@ static void warm_up(struct run *r)
 
 void run_wait(struct run *r, run_done_fn done, void *ctx)
 {
-	if (ended(r) && !r->finishing) {
+	if (run_ended(r) && !r->finishing) {
 		done(ctx, NULL, r);
 		return;
 	}
@@ -592,7 +549,7 @@ int run_output(struct run *r, int stream, uint64_t offset, size_t max, struct bu
 {
 	if (stream != LINK_STDOUT && stream != LINK_STDERR)
 		return err_set(e, ERR_INVALID, EINVAL, "stream: 'stdout' or 'stderr'");
-	warm_up(r);
+	run_warm_up(r);
 	struct spool *sp = &r->out[stream - 1];
 	if (offset >= spool_kept(sp))
 		return 0;
@@ -604,7 +561,7 @@ int run_output(struct run *r, int stream, uint64_t offset, size_t max, struct bu
 
 static int live_link(struct run *r, struct link **ret, struct err *e)
 {
-	if (ended(r) || r->finishing)
+	if (run_ended(r) || r->finishing)
 		return err_set(e, ERR_GONE, ESRCH, "%s has ended", r->id);
 	if (!r->sandbox->link)
 		return err_set(e, ERR_CONFLICT, EBUSY, "the sandbox is not reachable now, try again");
@@ -629,7 +586,7 @@ int run_cancel(struct run *r, struct err *e)
 {
 	struct link *l = NULL;
 
-	if (ended(r))
+	if (run_ended(r))
 		return 0;
 	int rc = live_link(r, &l, e);
 	if (rc == 0)
@@ -678,111 +635,4 @@ int run_close_stdin(struct run *r, struct err *e)
 		link_run_stdin_eof(l, r->number);
 	r->stdin_open = false;
 	return 0;
-}
-
-/* --- followers --- */
-
-struct follower *run_follow(struct run *r, uint64_t stdout_offset, uint64_t stderr_offset, const struct follower_events *ev, void *ctx)
-{
-	struct follower *f = xcalloc(1, sizeof *f);
-
-	warm_up(r);
-	*f = (struct follower){ .run = r, .ev = ev, .ctx = ctx, .at = { stdout_offset, stderr_offset } };
-	DL_APPEND(r->followers, f);
-	follower_queue(f);
-	return f;
-}
-
-void follower_pause(struct follower *f)
-{
-	f->paused = true;
-}
-
-void follower_resume(struct follower *f)
-{
-	f->paused = false;
-	if (f->run)
-		follower_queue(f);
-}
-
-static void follower_delete(struct follower *f)
-{
-	if (f->run) {
-		if (f->queued)
-			DL_DELETE2(f->run->sandbox->core->ready, f, ready_prev, ready_next);
-		DL_DELETE(f->run->followers, f);
-	}
-	free(f);
-}
-
-void follower_free(struct follower *f)
-{
-	if (!f)
-		return;
-	f->dead = true;
-	if (!f->busy)
-		follower_delete(f);
-}
-
-/* One chunk of each stream that has something new. False when there was nothing. */
-static bool deliver_chunk(struct follower *f)
-{
-	bool any = false;
-	struct buf b;
-
-	for (int i = 0; i < 2 && !f->dead && !f->paused && f->run; i++) {
-		struct spool *sp = &f->run->out[i];
-		if (f->at[i] >= spool_kept(sp))
-			continue;
-		buf_init(&b, FOLLOW_CHUNK);
-		ssize_t n = spool_read(sp, f->at[i], FOLLOW_CHUNK, &b);
-		if (n > 0) {
-			uint64_t at = f->at[i];
-			f->at[i] += (uint64_t)n;
-			any = true;
-			f->ev->on_output(f->ctx, i + 1, at, buf_str(&b));
-		} else {
-			f->at[i] = spool_kept(sp); /* unreadable: go on behind it, the totals tell */
-		}
-		buf_done(&b);
-	}
-	return any;
-}
-
-static void deliver(struct follower *f)
-{
-	struct run_view v;
-	int left = CHUNKS_A_TURN;
-
-	f->busy = true;
-	while (left-- > 0 && deliver_chunk(f))
-		;
-	if (f->run && !f->dead && !f->paused) {
-		struct run *r = f->run;
-		bool all = f->at[0] >= spool_kept(&r->out[0]) && f->at[1] >= spool_kept(&r->out[1]);
-		r->used_ms = now_ms();
-		if (!all) {
-			follower_queue(f);
-		} else if (ended(r) && !r->finishing && !f->told_end) {
-			f->told_end = true;
-			run_view(r, &v);
-			f->ev->on_end(f->ctx, &v);
-		}
-	}
-	f->busy = false;
-	if (f->dead)
-		follower_delete(f);
-}
-
-void run_deliver_ready(struct core *c)
-{
-	struct follower *f;
-	size_t n;
-
-	DL_COUNT2(c->ready, f, n, ready_next);
-	while (n-- > 0 && (f = c->ready)) { /* those that queue again meanwhile wait for the next turn */
-		DL_DELETE2(c->ready, f, ready_prev, ready_next);
-		f->queued = false;
-		deliver(f);
-	}
 }

@@ -21,6 +21,14 @@ enum sandbox_state {
 const char *sandbox_state_name(enum sandbox_state s); /* "creating" and so on; never NULL */
 int sandbox_state_parse(struct str name, enum sandbox_state *ret);
 
+/* What a kind of boundary can do, as bits. */
+enum boundary_cap {
+	BOUNDARY_CAN_PAUSE = 1 << 0,
+	BOUNDARY_CAN_SNAPSHOT_DISK = 1 << 1,
+	BOUNDARY_CAN_SNAPSHOT_MEMORY = 1 << 2,
+	BOUNDARY_STRONG = 1 << 3, /* a separate kernel */
+};
+
 struct sandbox_view {
 	const char *id;    /* UUID */
 	const char *name;

@@ -1,5 +1,4 @@
 /* Images, keys, and what the server says about itself. */
-#include "boundary/boundary.h" /* the bits of server_info.caps */
 #include "dialect/native/native_int.h"
 #include "wire/urlencode.h"
 
