@@ -341,7 +341,7 @@ static void finish(struct run *r)
 	r->used_ms = now_ms();
 	if (!r->row.duration_ms)
 		r->row.duration_ms = r->row.ended_ms - r->row.started_ms;
-	save_run_ended(r);
+	save_ended(r);
 	s->live_runs--;
 	sandbox_touch(s);
 	core_emit(s->core, "run.ended", s, s->row.state, r);
@@ -502,7 +502,7 @@ void runs_sweep(struct sandbox *s)
 		if (!run_ended(r) || r->finishing || r->cold || r->followers || now - r->used_ms < COLD_AFTER_MS)
 			continue;
 		if (r->unsaved)
-			save_run_ended(r);
+			save_ended(r);
 		if (r->unsaved)
 			continue;
 		for (int i = 0; i < 2; i++)
