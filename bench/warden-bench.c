@@ -83,8 +83,9 @@ static int kind_of(const char *title, const char *digest, uint64_t disk_mib, boo
 	int rc = 0;
 
 	for (size_t i = 0; i < n && rc == 0; i++) {
-		struct warden_request rq = { .op = WARDEN_CREATE, .memory_mib = 256, .disk_mib = disk_mib, .pids = 64, .cpu_millis = 1000,
-			                     .ephemeral = ephemeral };
+		struct warden_request rq = {
+			.op = WARDEN_CREATE, .memory_mib = 256, .disk_mib = disk_mib, .pids = 64, .cpu_millis = 1000, .ephemeral = ephemeral
+		};
 		random_uuid(rq.id);
 		snprintf(rq.image_digest, sizeof rq.image_digest, "%s", digest);
 		snprintf(rq.hostname, sizeof rq.hostname, "bench");
@@ -119,7 +120,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: warden-bench IMAGES DIGEST GUEST [tries]\n");
 		return 2;
 	}
-	size_t n = argc > 4 ? (size_t)atoi(argv[4]) : 100;
+	uint64_t n = 100;
+	if (argc > 4 && parse_u64(str_of(argv[4]), 100000, &n) < 0)
+		return 2;
 	struct warden_options o = { .images = argv[1], .data = data, .log_level = LOG_WARN, .old_kernel = getenv("OLD_KERNEL") != NULL };
 	o.guest = read_file(argv[3], &o.guest_len);
 	pid_t pid = fork();

@@ -13,18 +13,16 @@
 #define CPU_PERIOD_USEC 100000
 /* Groups that a sandbox may make below its own: more than runs at once, far less than would weigh on the host. */
 #define DESCENDANTS_MAX 2048
-#define DEPTH_MAX 8
+#define DEPTH_MAX	8
 
 static const char *const controller[CGROUP_TREE_COUNT] = {
-	[CGROUP_TREE_V2] = "",         [CGROUP_TREE_MEMORY] = "memory", [CGROUP_TREE_CPU] = "cpu",
-	[CGROUP_TREE_PIDS] = "pids",   [CGROUP_TREE_FREEZER] = "freezer",
+	[CGROUP_TREE_V2] = "",	     [CGROUP_TREE_MEMORY] = "memory",	[CGROUP_TREE_CPU] = "cpu",
+	[CGROUP_TREE_PIDS] = "pids", [CGROUP_TREE_FREEZER] = "freezer",
 };
 
 const char *cgroup_kind_name(enum cgroup_kind kind)
 {
-	static const char *const names[] = {
-		[CGROUP_NONE] = "none", [CGROUP_V1] = "v1", [CGROUP_HYBRID] = "hybrid v1 and v2", [CGROUP_V2] = "v2"
-	};
+	static const char *const names[] = { [CGROUP_NONE] = "none", [CGROUP_V1] = "v1", [CGROUP_HYBRID] = "hybrid v1 and v2", [CGROUP_V2] = "v2" };
 	return names[kind];
 }
 
@@ -79,8 +77,8 @@ int cgroup_detect(struct cgroup_host *h, struct err *e)
 	for (int t = CGROUP_TREE_MEMORY; t <= CGROUP_TREE_PIDS; t++)
 		if (!h->mount[t][0])
 			return err_set(e, ERR_UNAVAILABLE, ENOENT,
-			               "the cgroup controller \"%s\" is not available: mount cgroup2 with memory, cpu and pids, or the v1 hierarchy",
-			               controller[t]);
+				       "the cgroup controller \"%s\" is not available: mount cgroup2 with memory, cpu and pids, or the v1 hierarchy",
+				       controller[t]);
 	if (v2)
 		h->mount[CGROUP_TREE_FREEZER][0] = '\0';
 	h->kind = v2 ? CGROUP_HYBRID : CGROUP_V1;

@@ -17,7 +17,7 @@ enum cgroup_tree { CGROUP_TREE_V2, CGROUP_TREE_MEMORY, CGROUP_TREE_CPU, CGROUP_T
 struct cgroup_host {
 	enum cgroup_kind kind;
 	char mount[CGROUP_TREE_COUNT][128]; /* where the tree is mounted; "" = not there */
-	int parent[CGROUP_TREE_COUNT];      /* PARENT/caisson/NAME, or negative */
+	int parent[CGROUP_TREE_COUNT];	    /* PARENT/caisson/NAME, or negative */
 	char name[64];
 };
 

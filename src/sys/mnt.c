@@ -40,8 +40,8 @@ int mnt_new(const char *type, const struct mnt_option *options, uint64_t attrs, 
 	if (fs < 0)
 		return fail(ret_why, "open the file system type");
 	for (; options && options->key; options++) {
-		int rc = options->value ? fsconfig(fs, FSCONFIG_SET_STRING, options->key, options->value, 0) :
-		                          fsconfig(fs, FSCONFIG_SET_FLAG, options->key, NULL, 0);
+		int rc = options->value ? fsconfig(fs, FSCONFIG_SET_STRING, options->key, options->value, 0)
+					: fsconfig(fs, FSCONFIG_SET_FLAG, options->key, NULL, 0);
 		if (rc < 0)
 			return fail(ret_why, options->key);
 	}
@@ -98,8 +98,8 @@ int mnt_overlay_by_path(const char *scratch, int lower_fd, int disk_fd, bool is_
 	if (move_mount(disk_fd, "", AT_FDCWD, upper, MOVE_MOUNT_F_EMPTY_PATH) < 0) {
 		rc = fail(ret_why, "attach the disk");
 	} else {
-		snprintf(options, sizeof options, "lowerdir=%s,upperdir=%s/upper,workdir=%s/work,redirect_dir=on,metacopy=on%s", lower, upper,
-		         upper, is_volatile ? ",volatile" : "");
+		snprintf(options, sizeof options, "lowerdir=%s,upperdir=%s/upper,workdir=%s/work,redirect_dir=on,metacopy=on%s", lower, upper, upper,
+			 is_volatile ? ",volatile" : "");
 		rc = overlay_attached(lower, options, ret_why);
 		(void)umount2(upper, MNT_DETACH);
 	}
@@ -109,8 +109,9 @@ int mnt_overlay_by_path(const char *scratch, int lower_fd, int disk_fd, bool is_
 
 int mnt_clone(int dirfd, const char *path, bool recursive)
 {
-	int fd = open_tree(dirfd, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW | (*path ? 0u : AT_EMPTY_PATH) |
-	                                        (recursive ? AT_RECURSIVE : 0u));
+	int fd =
+		open_tree(dirfd, path,
+			  OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW | (*path ? 0u : AT_EMPTY_PATH) | (recursive ? AT_RECURSIVE : 0u));
 	return fd < 0 ? -errno : fd;
 }
 

@@ -22,19 +22,19 @@ static long clone_onto_stack(struct clone_args *args, size_t size, int (*fn)(voi
 	register int (*r12)(void *) __asm__("r12") = fn;
 	register void *r13 __asm__("r13") = arg;
 	__asm__ volatile("syscall\n\t"
-	                 "test %%rax, %%rax\n\t"
-	                 "jnz 1f\n\t"
-	                 "xor %%ebp, %%ebp\n\t" /* outermost frame */
-	                 "mov %%r13, %%rdi\n\t"
-	                 "call *%%r12\n\t"
-	                 "mov %%eax, %%edi\n\t"
-	                 "mov %[exit], %%eax\n\t"
-	                 "syscall\n\t"
-	                 "hlt\n\t"
-	                 "1:"
-	                 : "=a"(ret)
-	                 : "a"((long)SYS_clone3), "D"(args), "S"(size), "r"(r12), "r"(r13), [exit] "i"(SYS_exit)
-	                 : "rcx", "r11", "memory", "cc");
+			 "test %%rax, %%rax\n\t"
+			 "jnz 1f\n\t"
+			 "xor %%ebp, %%ebp\n\t" /* outermost frame */
+			 "mov %%r13, %%rdi\n\t"
+			 "call *%%r12\n\t"
+			 "mov %%eax, %%edi\n\t"
+			 "mov %[exit], %%eax\n\t"
+			 "syscall\n\t"
+			 "hlt\n\t"
+			 "1:"
+			 : "=a"(ret)
+			 : "a"((long)SYS_clone3), "D"(args), "S"(size), "r"(r12), "r"(r13), [exit] "i"(SYS_exit)
+			 : "rcx", "r11", "memory", "cc");
 	return ret;
 #elif defined __aarch64__
 	register long x0 __asm__("x0") = (long)args;
@@ -43,16 +43,16 @@ static long clone_onto_stack(struct clone_args *args, size_t size, int (*fn)(voi
 	register int (*x19)(void *) __asm__("x19") = fn;
 	register void *x20 __asm__("x20") = arg;
 	__asm__ volatile("svc #0\n\t"
-	                 "cbnz x0, 1f\n\t"
-	                 "mov x29, #0\n\t"
-	                 "mov x0, x20\n\t"
-	                 "blr x19\n\t"
-	                 "mov x8, %[exit]\n\t"
-	                 "svc #0\n\t"
-	                 "1:"
-	                 : "+r"(x0)
-	                 : "r"(x1), "r"(x8), "r"(x19), "r"(x20), [exit] "i"(SYS_exit)
-	                 : "memory", "cc");
+			 "cbnz x0, 1f\n\t"
+			 "mov x29, #0\n\t"
+			 "mov x0, x20\n\t"
+			 "blr x19\n\t"
+			 "mov x8, %[exit]\n\t"
+			 "svc #0\n\t"
+			 "1:"
+			 : "+r"(x0)
+			 : "r"(x1), "r"(x8), "r"(x19), "r"(x20), [exit] "i"(SYS_exit)
+			 : "memory", "cc");
 	return x0;
 #else
 #error "clone3 by hand is not written for this architecture yet"

@@ -11,11 +11,11 @@
  * shared. The stack must stay until the child has exec'd or ended. Returns the pid (and pidfd), or a negative errno. */
 pid_t process_clone(uint64_t flags, int cgroup_fd, void *stack, size_t stack_size, int (*fn)(void *arg), void *arg, int *ret_pidfd);
 
-int process_pidfd(pid_t pid);                /* pidfd_open */
-int process_signal(int pidfd, int signo);    /* -ESRCH when it has ended */
-bool process_ended(int pidfd);               /* without waiting */
+int process_pidfd(pid_t pid);		      /* pidfd_open */
+int process_signal(int pidfd, int signo);     /* -ESRCH when it has ended */
+bool process_ended(int pidfd);		      /* without waiting */
 int process_wait(int pidfd, int *ret_status); /* blocks; for our own children: status as waitid si_status, negative for a signal */
-void process_reap(int pidfd);                /* our own ended child, without waiting; somebody else's: nothing */
+void process_reap(int pidfd);		      /* our own ended child, without waiting; somebody else's: nothing */
 /* Field 22 of /proc/PID/stat: clock ticks after boot. With the pid it names one process of one boot. */
 int process_start_time(pid_t pid, uint64_t *ret_ticks);
 /* The kernel's name of this boot (a UUID and NUL). */

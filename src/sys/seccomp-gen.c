@@ -17,7 +17,7 @@
 enum verdict { REFUSE, ALLOW, NO_SUCH, KILL, CLONE, SOCKET, IOCTL, PERSONALITY, MKNOD, MKNODAT };
 
 #ifdef __x86_64__
-#define ARCH AUDIT_ARCH_X86_64
+#define ARCH	AUDIT_ARCH_X86_64
 #define X32_BIT 0x40000000u
 #elif defined __aarch64__
 #define ARCH AUDIT_ARCH_AARCH64
@@ -183,7 +183,6 @@ int main(void)
 
 	printf("/* %zu instructions, %zu ranges; made by seccomp-gen.c */\n", length, range_count);
 	for (size_t i = 0; i < length; i++)
-		printf("{ 0x%04x, %u, %u, 0x%08x },\n", (unsigned)program[i].code, (unsigned)program[i].jt, (unsigned)program[i].jf,
-		       program[i].k);
+		printf("{ 0x%04x, %u, %u, 0x%08x },\n", (unsigned)program[i].code, (unsigned)program[i].jt, (unsigned)program[i].jf, program[i].k);
 	return 0;
 }

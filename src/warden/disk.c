@@ -18,10 +18,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MIB (1024ULL * 1024)
+#define MIB		(1024ULL * 1024)
 #define INODE_PER_BYTES 16384ULL
-#define HOST_RESERVE (512 * MIB) /* what a host needs to go on living */
-#define FILE_MIB_MIN 4         /* less has no room for an ext4 of ours */
+#define HOST_RESERVE	(512 * MIB) /* what a host needs to go on living */
+#define FILE_MIB_MIN	4	    /* less has no room for an ext4 of ours */
 
 enum disk_kind disk_kind_for(bool ephemeral, uint64_t disk_mib, uint64_t memory_mib)
 {
@@ -39,10 +39,11 @@ int disk_check(const struct place *p, enum disk_kind kind, uint64_t mib, struct 
 	uint64_t total = (uint64_t)st.f_blocks * st.f_frsize, avail = (uint64_t)st.f_bavail * st.f_frsize;
 	if (mib > total / MIB)
 		return err_set(e, ERR_INVALID, ENOSPC, "a disk of %llu MiB does not fit: the file system of the data folder has %llu MiB",
-		               (unsigned long long)mib, (unsigned long long)(total / MIB));
+			       (unsigned long long)mib, (unsigned long long)(total / MIB));
 	if (avail < HOST_RESERVE || mib > (avail - HOST_RESERVE) / MIB)
-		return err_set(e, ERR_UNAVAILABLE, ENOSPC, "no room for a disk of %llu MiB: the data folder has %llu MiB free, %llu of them kept back",
-		               (unsigned long long)mib, (unsigned long long)(avail / MIB), HOST_RESERVE / MIB);
+		return err_set(e, ERR_UNAVAILABLE, ENOSPC,
+			       "no room for a disk of %llu MiB: the data folder has %llu MiB free, %llu of them kept back", (unsigned long long)mib,
+			       (unsigned long long)(avail / MIB), HOST_RESERVE / MIB);
 	return 0;
 }
 
@@ -114,17 +115,37 @@ int disk_make_memory(uint64_t mib, uid_t owner, const struct disk_seed *seed, st
 	return 0;
 }
 
+/* Everything is said here, so that the host's mke2fs.conf does not matter. dir_index: without it a folder of 20,000 files takes a
+ * minute to fill. */
+#define FEATURES "none,ext_attr,dir_index,filetype,extent,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum,64bit"
+
 static int run_mkfs(const char *path, bool journal, uint64_t mib, struct err *e)
 {
 	char inodes[24], path_env[] = "PATH=/usr/sbin:/sbin:/usr/bin:/bin", config[] = "MKE2FS_CONFIG=/etc/mke2fs.conf";
 	char *env[] = { path_env, config, NULL };
-	/* Everything is said here, so that the host's mke2fs.conf does not matter. */
-	const char *argv[] = { "mke2fs", "-q", "-F", "-b", "4096", "-m", "0", "-I", "256", "-N", inodes, "-J", "size=4", "-O",
-		               "none,ext_attr,dir_index,filetype,extent,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum,64bit,has_journal", "-E",
-		               "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0", path, NULL };
-	const char *plain[] = { "mke2fs", "-q", "-F", "-b", "4096", "-m", "0", "-I", "256", "-N", inodes, "-O",
-		                "none,ext_attr,dir_index,filetype,extent,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum,64bit", "-E",
-		                "lazy_itable_init=1,nodiscard,root_owner=0:0", path, NULL };
+	const char *argv[] = { "mke2fs",
+			       "-q",
+			       "-F",
+			       "-b",
+			       "4096",
+			       "-m",
+			       "0",
+			       "-I",
+			       "256",
+			       "-N",
+			       inodes,
+			       "-J",
+			       "size=4",
+			       "-O",
+			       FEATURES ",has_journal",
+			       "-E",
+			       "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0",
+			       path,
+			       NULL };
+	const char *plain[] = { "mke2fs", "-q", "-F",	  "-b",	 "4096",
+				"-m",	  "0",	"-I",	  "256", "-N",
+				inodes,	  "-O", FEATURES, "-E",	 "lazy_itable_init=1,nodiscard,root_owner=0:0",
+				path,	  NULL };
 	union {
 		const char **in;
 		char **out;
@@ -194,13 +215,16 @@ static int copy_sparse(int from, int to)
 	return 0;
 }
 
-static int mount_file(int fd, struct disk *ret, struct err *e)
+static int mount_file(int fd, bool kept, struct disk *ret, struct err *e)
 {
 	char source[32];
 	const char *why = "";
-	struct mnt_option options[] = { { "source", source }, { "errors", "remount-ro" }, { "noinit_itable", NULL }, { 0 } };
+	/* barrier: what will not outlive a stop need not be forced to the host's disk.
+	 * noinit_itable: the kernel would zero the inode tables in the background, 16 MiB of writing for each GiB of every disk. */
+	struct mnt_option options[] = {
+		{ "source", source }, { "errors", "remount-ro" }, { "noinit_itable", NULL }, { "barrier", kept ? "1" : "0" }, { 0 }
+	};
 	unsigned number = 0;
-	/* noinit_itable: the kernel would zero the inode tables in the background, 16 MiB of writing for each GiB of every disk. */
 	auto_fd int loop = loop_attach(fd, &number);
 
 	if (loop == -ENODEV)
@@ -233,7 +257,7 @@ int disk_make_file(const struct place *p, const char *name, uint64_t mib, bool j
 	if (rc < 0)
 		(void)err_sys(e, ERR_UNAVAILABLE, -rc, "copy the disk's template");
 	else
-		rc = mount_file(fd, ret, e);
+		rc = mount_file(fd, journal, ret, e);
 	if (rc == 0 && (rc = make_layers(ret->mount)) < 0) {
 		(void)err_sys(e, ERR_UNAVAILABLE, -rc, "make the disk's folders");
 		disk_close(ret);
@@ -280,7 +304,7 @@ int disk_open_file(const struct place *p, const char *id, unsigned loop, int use
 		return err_sys(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_UNAVAILABLE, errno, "open the disk of the sandbox");
 	if (loop_is_bound(loop, fd) == 1)
 		return err_set(e, ERR_UNAVAILABLE, EBUSY, "the disk is still being let go of by the kernel");
-	int rc = mount_file(fd, ret, e);
+	int rc = mount_file(fd, true, ret, e);
 	if (rc < 0)
 		return rc;
 	/* The overlay's own scratch space may hold what a power cut interrupted. */
@@ -295,7 +319,7 @@ int disk_open_file(const struct place *p, const char *id, unsigned loop, int use
 }
 
 int disk_overlay(const struct place *p, const struct disk *d, enum disk_kind kind, int lower_fd, uid_t owner, bool is_volatile, int *ret_root,
-                 struct err *e)
+		 struct err *e)
 {
 	const char *why = "";
 	int rc;

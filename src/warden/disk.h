@@ -35,7 +35,7 @@ int disk_open_file(const struct place *p, const char *id, unsigned loop, int use
 bool disk_is_bound(const struct place *p, const char *id, unsigned loop);
 /* The sandbox's root: the disk over the image. owner: who the file system is written as (DISK_FILE). */
 int disk_overlay(const struct place *p, const struct disk *d, enum disk_kind kind, int lower_fd, uid_t owner, bool is_volatile, int *ret_root,
-                 struct err *e);
+		 struct err *e);
 /* Renames it to trash-*, for the helper: the unlinking itself can take long. Not there is success. */
 int disk_remove_file(const struct place *p, const char *id);
 void disk_close(struct disk *d);

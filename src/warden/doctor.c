@@ -154,8 +154,9 @@ static void examine_cgroups(struct doctor_report *r)
 		return;
 	}
 	snprintf(l->detail, sizeof l->detail, "%.*s", (int)sizeof l->detail - 1, e.message);
-	snprintf(l->advice, sizeof l->advice, "boot with systemd.unified_cgroup_hierarchy=1, or mount the controllers; inside a container, "
-	                                      "give it a writable cgroup tree with memory, cpu and pids");
+	snprintf(l->advice, sizeof l->advice,
+		 "boot with systemd.unified_cgroup_hierarchy=1, or mount the controllers; inside a container, "
+		 "give it a writable cgroup tree with memory, cpu and pids");
 }
 
 static void examine_kvm(struct doctor_report *r)
@@ -165,8 +166,9 @@ static void examine_kvm(struct doctor_report *r)
 
 	snprintf(l->detail, sizeof l->detail, ok ? "/dev/kvm can be used" : "/dev/kvm: %s", strerror(errno));
 	if (!ok)
-		snprintf(l->advice, sizeof l->advice, "not needed by the process boundary; for `vm`, turn virtualisation on in the firmware (or nested in the "
-		                                      "hypervisor) and load kvm_intel or kvm_amd");
+		snprintf(l->advice, sizeof l->advice,
+			 "not needed by the process boundary; for `vm`, turn virtualisation on in the firmware (or nested in the "
+			 "hypervisor) and load kvm_intel or kvm_amd");
 }
 
 static void examine_apparmor(struct doctor_report *r)
@@ -178,8 +180,9 @@ static void examine_apparmor(struct doctor_report *r)
 
 	snprintf(l->detail, sizeof l->detail, "%s", !there ? "no such restriction" : restricted ? "restricted for ordinary users" : "not restricted");
 	if (restricted)
-		snprintf(l->advice, sizeof l->advice, "no hindrance to a server that is started as root; to run without root, give the program a profile with "
-		                                      "\"userns,\" or set kernel.apparmor_restrict_unprivileged_userns=0");
+		snprintf(l->advice, sizeof l->advice,
+			 "no hindrance to a server that is started as root; to run without root, give the program a profile with "
+			 "\"userns,\" or set kernel.apparmor_restrict_unprivileged_userns=0");
 }
 
 static void examine_inotify(struct doctor_report *r)
@@ -205,8 +208,9 @@ void doctor_examine(struct doctor_report *r)
 	if (root)
 		examine_root_only(r);
 	else
-		snprintf(l->advice, sizeof l->advice, "run it as root (sudo): the server gives root up in all but one small process. "
-		                                      "What else this host can do is told to root only");
+		snprintf(l->advice, sizeof l->advice,
+			 "run it as root (sudo): the server gives root up in all but one small process. "
+			 "What else this host can do is told to root only");
 	examine_cgroups(r);
 	examine_kvm(r);
 	examine_apparmor(r);
@@ -221,8 +225,8 @@ int doctor_require_process(struct err *e)
 	for (size_t i = 0; i < r.n; i++) {
 		const struct doctor_line *l = &r.lines[i];
 		if (l->required && !l->ok)
-			return err_set(e, ERR_UNAVAILABLE, ENOSYS, "this host cannot give the process boundary: %s: %s. To do: %s", l->name, l->detail,
-			               l->advice);
+			return err_set(e, ERR_UNAVAILABLE, ENOSYS, "this host cannot give the process boundary: %s: %s. To do: %s", l->name,
+				       l->detail, l->advice);
 	}
 	return 0;
 }

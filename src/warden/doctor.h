@@ -6,18 +6,18 @@
 #include "base/util.h"
 
 struct doctor_line {
-	const char *name;    /* "namespaces" */
+	const char *name; /* "namespaces" */
 	bool ok;
-	bool required;       /* the process boundary does not start without it */
-	char detail[160];    /* what was found */
-	char advice[240];    /* what to do; empty when ok */
+	bool required;	  /* the process boundary does not start without it */
+	char detail[160]; /* what was found */
+	char advice[240]; /* what to do; empty when ok */
 };
 
 #define DOCTOR_LINES_MAX 16
 struct doctor_report {
 	struct doctor_line lines[DOCTOR_LINES_MAX];
 	size_t n;
-	bool process_ok;     /* every required line is ok */
+	bool process_ok; /* every required line is ok */
 };
 
 /* Tries in children of its own: nothing of the caller's is changed. Up to a few tens of milliseconds. Without root most

@@ -17,9 +17,9 @@
 
 /* What root inside keeps: enough for packages and services (chown, other users, low ports), nothing that reaches the kernel. */
 #define CAP(x) (1ULL << (x))
-#define KEPT                                                                                                                   \
-	(CAP(CAP_CHOWN) | CAP(CAP_DAC_OVERRIDE) | CAP(CAP_FOWNER) | CAP(CAP_FSETID) | CAP(CAP_KILL) | CAP(CAP_SETGID) |        \
-	 CAP(CAP_SETUID) | CAP(CAP_NET_BIND_SERVICE) | CAP(CAP_SYS_CHROOT) | CAP(CAP_SETFCAP))
+#define KEPT                                                                                                                                         \
+	(CAP(CAP_CHOWN) | CAP(CAP_DAC_OVERRIDE) | CAP(CAP_FOWNER) | CAP(CAP_FSETID) | CAP(CAP_KILL) | CAP(CAP_SETGID) | CAP(CAP_SETUID) |            \
+	 CAP(CAP_NET_BIND_SERVICE) | CAP(CAP_SYS_CHROOT) | CAP(CAP_SETFCAP))
 
 static int check(long rc)
 {

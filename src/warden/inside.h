@@ -8,13 +8,13 @@
 #include "base/util.h"
 
 struct inside {
-	int sync;      /* one byte from the warden: maps and groups are done. End of file to the warden: the guest runs */
-	int root;      /* detached mount: the sandbox's root */
-	int dev;       /* detached mount: a clone of the shared /dev */
-	int guest;     /* the program */
-	int listen;    /* becomes 3 */
-	int cgroup;    /* becomes 4, or negative */
-	int null;      /* becomes 0, 1, 2 */
+	int sync;   /* one byte from the warden: maps and groups are done. End of file to the warden: the guest runs */
+	int root;   /* detached mount: the sandbox's root */
+	int dev;    /* detached mount: a clone of the shared /dev */
+	int guest;  /* the program */
+	int listen; /* becomes 3 */
+	int cgroup; /* becomes 4, or negative */
+	int null;   /* becomes 0, 1, 2 */
 	int last_cap;
 	const char *hostname;
 	char shm_size[24];

@@ -131,8 +131,19 @@ static int open_folders(struct place *p, struct err *e)
 static bool mount_needed(const struct place *p, const char *mount)
 {
 	char images[PATH_MAX], data[PATH_MAX], run[PATH_MAX];
-	const char *needed[] = { "/proc", "/sys", "/dev", "/usr", "/bin", "/lib", "/lib64", "/sbin", "/etc", realpath(p->options->images, images),
-		                 realpath(p->options->data, data), realpath(p->run, run), p->options->ranges ? p->options->ranges : "/run/caisson" };
+	const char *needed[] = { "/proc",
+				 "/sys",
+				 "/dev",
+				 "/usr",
+				 "/bin",
+				 "/lib",
+				 "/lib64",
+				 "/sbin",
+				 "/etc",
+				 realpath(p->options->images, images),
+				 realpath(p->options->data, data),
+				 realpath(p->run, run),
+				 p->options->ranges ? p->options->ranges : "/run/caisson" };
 	size_t n = strlen(mount);
 
 	if (streq(mount, "/") || strncmp(mount, "/sys/fs/cgroup", 14) == 0)
@@ -177,7 +188,7 @@ static int fill_dev(int fd)
 		unsigned major, minor;
 	} nodes[] = { { "null", 1, 3 }, { "zero", 1, 5 }, { "full", 1, 7 }, { "random", 1, 8 }, { "urandom", 1, 9 }, { "tty", 5, 0 } };
 	static const char *const links[][2] = {
-		{ "fd", "/proc/self/fd" }, { "stdin", "/proc/self/fd/0" }, { "stdout", "/proc/self/fd/1" },
+		{ "fd", "/proc/self/fd" },	 { "stdin", "/proc/self/fd/0" }, { "stdout", "/proc/self/fd/1" },
 		{ "stderr", "/proc/self/fd/2" }, { "ptmx", "pts/ptmx" },
 	};
 
@@ -259,8 +270,16 @@ int place_open(struct place *p, const struct warden_options *options, struct err
 	struct sysinfo si;
 	int rc;
 
-	*p = (struct place){ .options = options, .run_fd = -EBADF, .state_fd = -EBADF, .sockets_fd = -EBADF, .disks_fd = -EBADF,
-		             .images_fd = -EBADF, .own_netns = -EBADF, .guest_fd = -EBADF, .dev_fd = -EBADF, .null_fd = -EBADF };
+	*p = (struct place){ .options = options,
+			     .run_fd = -EBADF,
+			     .state_fd = -EBADF,
+			     .sockets_fd = -EBADF,
+			     .disks_fd = -EBADF,
+			     .images_fd = -EBADF,
+			     .own_netns = -EBADF,
+			     .guest_fd = -EBADF,
+			     .dev_fd = -EBADF,
+			     .null_fd = -EBADF };
 	if (geteuid() != 0)
 		return err_set(e, ERR_UNAVAILABLE, EPERM, "the process boundary needs root: start caisson as root, or with sudo");
 	p->null_fd = reserve_low_fds();

@@ -7,16 +7,16 @@
 
 struct place {
 	const struct warden_options *options;
-	char name[17];   /* the data folder's id */
-	char *run;       /* RUN */
-	int run_fd;      /* locked: one warden a data folder */
-	int state_fd;    /* RUN/state 0700 root */
-	int sockets_fd;  /* RUN/s 0710 root:daemon */
-	int disks_fd;    /* DATA/disks 0700 root */
+	char name[17];	/* the data folder's id */
+	char *run;	/* RUN */
+	int run_fd;	/* locked: one warden a data folder */
+	int state_fd;	/* RUN/state 0700 root */
+	int sockets_fd; /* RUN/s 0710 root:daemon */
+	int disks_fd;	/* DATA/disks 0700 root */
 	int images_fd;
 	int own_netns;
-	int guest_fd;    /* sealed memory file */
-	int dev_fd;      /* the /dev every sandbox gets a clone of */
+	int guest_fd; /* sealed memory file */
+	int dev_fd;   /* the /dev every sandbox gets a clone of */
 	int null_fd;
 	bool layers_by_fd; /* the kernel takes detached mounts as overlay's layers */
 	char boot_id[37];

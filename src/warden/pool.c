@@ -19,8 +19,10 @@ int pool_open(struct pool *p, struct place *place, struct helper *helper, struct
 {
 	const struct warden_options *o = place->options;
 
-	*p = (struct pool){ .place = place, .helper = helper, .namespace_max = o->spare_namespaces ? o->spare_namespaces : 16,
-		            .disk_max = o->spare_disks ? o->spare_disks : 2 };
+	*p = (struct pool){ .place = place,
+			    .helper = helper,
+			    .namespace_max = o->spare_namespaces ? o->spare_namespaces : 16,
+			    .disk_max = o->spare_disks ? o->spare_disks : 2 };
 	p->namespaces = xcalloc(p->namespace_max, sizeof *p->namespaces);
 	auto_free char *state = place_state_folder(place);
 	return ranges_open(&p->ranges, o->ranges ? o->ranges : "/run/caisson/ranges", state, e);

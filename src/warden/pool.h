@@ -21,9 +21,9 @@ struct image_use { /* an image that some sandbox stands on; the shared lock keep
 
 struct slot {
 	uint32_t number;
-	int userns;              /* maps 0..65535 to the slot's uids */
-	int lower;               /* detached: an image seen through that map, or negative */
-	dev_t lower_dev;         /* which one; the mount pins the inode, so its number means nothing else meanwhile */
+	int userns;	 /* maps 0..65535 to the slot's uids */
+	int lower;	 /* detached: an image seen through that map, or negative */
+	dev_t lower_dev; /* which one; the mount pins the inode, so its number means nothing else meanwhile */
 	ino_t lower_ino;
 	struct slot *next;
 };

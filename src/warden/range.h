@@ -9,16 +9,16 @@
 #include "base/err.h"
 #include "base/util.h"
 
-#define RANGE_BASE 0x40000000u
-#define RANGE_SIZE 65536u
-#define RANGE_SLOTS 16384u
-#define RANGE_BLOCK 64u
+#define RANGE_BASE   0x40000000u
+#define RANGE_SIZE   65536u
+#define RANGE_SLOTS  16384u
+#define RANGE_BLOCK  64u
 #define RANGE_BLOCKS (RANGE_SLOTS / RANGE_BLOCK)
 
 struct ranges {
 	int dir;
 	char *state_folder;
-	int lock[RANGE_BLOCKS];      /* descriptor of a block that is ours, or negative */
+	int lock[RANGE_BLOCKS];	     /* descriptor of a block that is ours, or negative */
 	uint64_t used[RANGE_BLOCKS]; /* bit per slot */
 };
 

@@ -11,8 +11,8 @@ struct record {
 	char id[40];
 	char image_digest[80];
 	char boot_id[40];
-	int32_t pid;         /* 0 = not running */
-	uint32_t slot;       /* valid while pid is not 0 */
+	int32_t pid;	     /* 0 = not running */
+	uint32_t slot;	     /* valid while pid is not 0 */
 	uint64_t start_time; /* of pid, in ticks after boot */
 	uint32_t disk_kind;  /* enum disk_kind */
 	uint32_t loop;

@@ -140,8 +140,8 @@ static int do_usage(struct warden *w, struct sandbox *s, const struct warden_req
 static const struct entry {
 	const char *name;
 	handler handle;
-	bool one;           /* names a sandbox */
-	bool spec;          /* reads image, limits, host name and the guest's words */
+	bool one;	    /* names a sandbox */
+	bool spec;	    /* reads image, limits, host name and the guest's words */
 	unsigned permitted; /* with `one` */
 } table[WARDEN_LAST_REQUEST + 1] = {
 	[WARDEN_PROBE] = { "probe", do_probe, .one = false },
@@ -170,8 +170,7 @@ static bool digest_valid(const char *d)
 static bool hostname_valid(const char *h)
 {
 	size_t n = strlen(h);
-	return n > 0 && n < 64 &&
-	       strspn(h, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == n;
+	return n > 0 && n < 64 && strspn(h, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == n;
 }
 
 /* NAME=value NUL ...: split here, never understood. */

@@ -18,11 +18,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define MIB (1024ULL * 1024)
-#define START_WAIT_MS 10000 /* from clone to exec: a loaded machine, not a reason to hang for ever */
+#define MIB		 (1024ULL * 1024)
+#define START_WAIT_MS	 10000 /* from clone to exec: a loaded machine, not a reason to hang for ever */
 #define SWEEP_GIVE_UP_MS 10000
-#define ARGS_MAX 640        /* user, workdir, hostname, env of 4096 bytes in pairs of at least 3, NULL */
-#define STACK_SIZE 65536
+#define ARGS_MAX	 640 /* user, workdir, hostname, env of 4096 bytes in pairs of at least 3, NULL */
+#define STACK_SIZE	 65536
 
 /* One child at a time: the next create starts when this one has exec'd or ended. */
 static char stack[STACK_SIZE] __attribute__((aligned(4096)));
@@ -159,8 +159,14 @@ static int launch(struct keeper *k, struct sandbox *s, const struct warden_reque
 	static struct arguments args; /* one create at a time; too big for the stack */
 	const struct cgroup_limits limits = { rq->memory_mib * MIB, rq->cpu_millis, rq->pids };
 	struct inside in = {
-		.root = root, .guest = k->place->guest_fd, .cgroup = -EBADF, .null = k->place->null_fd, .last_cap = k->last_cap,
-		.hostname = rq->hostname, .files_max = k->files_max, .argv = args.v,
+		.root = root,
+		.guest = k->place->guest_fd,
+		.cgroup = -EBADF,
+		.null = k->place->null_fd,
+		.last_cap = k->last_cap,
+		.hostname = rq->hostname,
+		.files_max = k->files_max,
+		.argv = args.v,
 	};
 
 	int rc = fill_arguments(&args, rq, e);
@@ -200,10 +206,10 @@ static int check_limits(const struct keeper *k, const struct warden_request *rq,
 {
 	if (rq->memory_mib > k->place->memory_bytes / MIB)
 		return err_set(e, ERR_INVALID, ENOMEM, "a memory limit of %llu MiB is more than this host has (%llu MiB)",
-		               (unsigned long long)rq->memory_mib, (unsigned long long)(k->place->memory_bytes / MIB));
+			       (unsigned long long)rq->memory_mib, (unsigned long long)(k->place->memory_bytes / MIB));
 	if (rq->cpu_millis > k->place->cpus * 1000)
 		return err_set(e, ERR_INVALID, EINVAL, "a limit of %.3g cpus is more than this host has (%llu)", (double)rq->cpu_millis / 1000,
-		               (unsigned long long)k->place->cpus);
+			       (unsigned long long)k->place->cpus);
 	return 0;
 }
 
@@ -216,14 +222,13 @@ static void note_limits(struct record *r, const struct warden_request *rq)
 }
 
 /* Overlay, launch, record: the common part of create and start. `disk` is mounted and given back closed. */
-static int bring_up(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct disk *disk, struct image_use *image,
-                    struct err *e)
+static int bring_up(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct disk *disk, struct image_use *image, struct err *e)
 {
 	auto_fd int root = -EBADF;
 	int lower = pool_slot_lower(k->pool, s->slot, image, e);
-	int rc = lower < 0 ? lower :
-	                     disk_overlay(k->place, disk, (enum disk_kind)s->record.disk_kind, lower, range_uid(s->slot->number),
-	                                  s->record.ephemeral && s->record.disk_kind == DISK_FILE, &root, e);
+	int rc = lower < 0 ? lower
+			   : disk_overlay(k->place, disk, (enum disk_kind)s->record.disk_kind, lower, range_uid(s->slot->number),
+					  s->record.ephemeral && s->record.disk_kind == DISK_FILE, &root, e);
 
 	s->record.loop = disk->loop;
 	disk_close(disk); /* the overlay holds it from here on */

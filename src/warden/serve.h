@@ -7,7 +7,7 @@
 #define BUCKETS 4096u
 
 struct warden {
-	int daemon;  /* its socket */
+	int daemon; /* its socket */
 	int epoll;
 	struct helper helper;
 	struct place place;

@@ -16,10 +16,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TICK_MS 1
-#define EVENTS 64
+#define TICK_MS	   1
+#define EVENTS	   64
 #define END_ALL_MS 20000
-#define FILES_MAX 65536 /* descriptors of one process in a sandbox */
+#define FILES_MAX  65536 /* descriptors of one process in a sandbox */
 
 static struct sandbox **bucket(struct warden *w, const char *id)
 {
@@ -157,7 +157,7 @@ void warden_sweep(struct warden *w, struct sandbox *s)
 			struct warden_answer a = { .magic = WARDEN_MAGIC, .op = WARDEN_EXIT, .oom = s->oom };
 			memcpy(a.id, s->record.id, sizeof a.id);
 			snprintf(a.message, sizeof a.message, "%s",
-			         s->oom ? "the sandbox ran out of memory" : "the sandbox's first process ended by itself");
+				 s->oom ? "the sandbox ran out of memory" : "the sandbox's first process ended by itself");
 			warden_send(w, &a);
 			s->untold = false;
 		}
@@ -298,7 +298,7 @@ static void adopt_disks(struct warden *w)
 static int start(struct warden *w, const struct warden_options *o, struct err *e)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
-	char text[16] = "";
+	uint64_t last_cap;
 	struct rlimit files;
 	int rc;
 
@@ -316,11 +316,10 @@ static int start(struct warden *w, const struct warden_options *o, struct err *e
 	w->keeper = (struct keeper){ .place = &w->place, .pool = &w->pool, .groups = &w->groups, .files_max = FILES_MAX };
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0)
 		w->keeper.files_max = MIN(w->keeper.files_max, (uint64_t)files.rlim_max);
-	w->keeper.last_cap = fs_read_at(AT_FDCWD, "/proc/sys/kernel/cap_last_cap", text, sizeof text) > 0 ? atoi(text) : 40;
+	w->keeper.last_cap = fs_read_u64_at(AT_FDCWD, "/proc/sys/kernel/cap_last_cap", NULL, &last_cap) == 0 ? (int)last_cap : 40;
 	w->epoll = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event helper = { .events = EPOLLIN, .data.ptr = &w->helper };
-	if (w->epoll < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->daemon, &ev) < 0 ||
-	    epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->helper.fd, &helper) < 0)
+	if (w->epoll < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->daemon, &ev) < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->helper.fd, &helper) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "make the event loop");
 	rc = record_each(w->place.state_fd, adopt_record, w);
 	if (rc < 0)
@@ -429,8 +428,7 @@ int warden_main(int fd, const struct warden_options *options)
 		w->groups.parent[t] = -EBADF;
 	int rc = start(w, options, &e);
 	if (rc == 0) {
-		log_info("msg=ready cgroups=\"%s\" sandboxes=%zu layers_by_fd=%d", cgroup_kind_name(w->groups.kind), w->count,
-		         w->place.layers_by_fd);
+		log_info("msg=ready cgroups=\"%s\" sandboxes=%zu layers_by_fd=%d", cgroup_kind_name(w->groups.kind), w->count, w->place.layers_by_fd);
 		serve(w);
 		if (options->end_all)
 			end_all(w);

@@ -15,19 +15,19 @@
 #include <sys/types.h>
 
 struct warden_options {
-	const char *images;  /* folder of image/image.h; must exist */
-	const char *data;    /* disks are in DATA/disks */
-	const char *run;     /* NULL = /run/caisson/<data-id> (warden_run_folder) */
-	const char *ranges;  /* host-wide claims of uid ranges; NULL = /run/caisson/ranges */
-	uid_t daemon_uid;    /* who may connect to the guests' sockets */
+	const char *images; /* folder of image/image.h; must exist */
+	const char *data;   /* disks are in DATA/disks */
+	const char *run;    /* NULL = /run/caisson/<data-id> (warden_run_folder) */
+	const char *ranges; /* host-wide claims of uid ranges; NULL = /run/caisson/ranges */
+	uid_t daemon_uid;   /* who may connect to the guests' sockets */
 	gid_t daemon_gid;
-	const void *guest;   /* the guest's program */
+	const void *guest; /* the guest's program */
 	size_t guest_len;
 	enum log_level log_level;
 	unsigned spare_namespaces; /* made in advance; 0 = 16 */
-	unsigned spare_disks;      /* made in advance, of the size asked for last; 0 = 2 */
-	bool end_all;              /* the data folder is only for this life: at the daemon's end, destroy every sandbox */
-	bool old_kernel;           /* tests: do without what came after Linux 6.12 */
+	unsigned spare_disks;	   /* made in advance, of the size asked for last; 0 = 2 */
+	bool end_all;		   /* the data folder is only for this life: at the daemon's end, destroy every sandbox */
+	bool old_kernel;	   /* tests: do without what came after Linux 6.12 */
 };
 
 /* 16 hex digits that stand for a data folder on this host. The folder must exist. 0 or a negative errno. */

@@ -15,7 +15,7 @@
 #define WARDEN_MAGIC 0x43574432u /* "CWD2"; changes with any field */
 enum warden_op {
 	WARDEN_PROBE = 1, /* the answer's message is the run folder: RUN/s/<id>.sock are the guests' sockets */
-	WARDEN_LIST, /* answers one WARDEN_ITEM per sandbox (same serial), then the final answer */
+	WARDEN_LIST,	  /* answers one WARDEN_ITEM per sandbox (same serial), then the final answer */
 	WARDEN_CREATE,
 	WARDEN_START,
 	WARDEN_STOP,
@@ -36,12 +36,12 @@ struct warden_request {
 	char id[40];
 	char image_digest[80];
 	char hostname[64];
-	char user[64];     /* empty = the guest's default */
-	char workdir[256]; /* empty = the guest's default */
+	char user[64];					 /* empty = the guest's default */
+	char workdir[256];				 /* empty = the guest's default */
 	uint64_t memory_mib, disk_mib, pids, cpu_millis; /* cpu_millis: 1000 = one core */
 	uint32_t ephemeral;
-	uint32_t env_len;  /* bytes of env in use */
-	char env[4096];    /* NAME=value NUL NAME=value NUL ... handed on as it is */
+	uint32_t env_len; /* bytes of env in use */
+	char env[4096];	  /* NAME=value NUL NAME=value NUL ... handed on as it is */
 };
 
 struct warden_answer {

@@ -164,7 +164,12 @@ static void make(const char *op, const char *id, const char *digest, char *rest)
 
 	(void)sscanf(rest, "%llu %llu %llu %llu %llu", &memory, &disk, &pids, &cpus, &ephemeral);
 	const struct boundary_spec spec = {
-		.id = id, .image_digest = digest, .image_root = "", .hostname = "drive-test", .env = &env, .ephemeral = ephemeral,
+		.id = id,
+		.image_digest = digest,
+		.image_root = "",
+		.hostname = "drive-test",
+		.env = &env,
+		.ephemeral = ephemeral,
 		.resources = { .cpus = (double)cpus / 1000, .memory_mib = memory, .disk_mib = disk, .pids = pids },
 	};
 	(streq(op, "create") ? b->ops->create : b->ops->start)(b, &spec, done, NULL);
@@ -218,8 +223,10 @@ static void obey(char *line)
 	} else if (streq(op, "usage")) {
 		ops->usage(b, id, used, NULL);
 	} else {
-		void (*const f)(struct boundary *, const char *, boundary_done_fn, void *) =
-			streq(op, "stop") ? ops->stop : streq(op, "pause") ? ops->pause : streq(op, "resume") ? ops->resume : ops->destroy;
+		void (*const f)(struct boundary *, const char *, boundary_done_fn, void *) = streq(op, "stop")	   ? ops->stop
+											     : streq(op, "pause")  ? ops->pause
+											     : streq(op, "resume") ? ops->resume
+														   : ops->destroy;
 		f(b, id, done, NULL);
 	}
 	until_answered();

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CALL(name, ...) refused(#name, syscall(SYS_##name, __VA_ARGS__))
+#define CALL(name, ...)	   refused(#name, syscall(SYS_##name, __VA_ARGS__))
 #define NEW(name, nr, ...) refused(name, syscall(nr, __VA_ARGS__))
 
 static void inner_parts(void)
@@ -84,9 +84,10 @@ static void namespaces_by_clone(void)
 	static const struct {
 		const char *name;
 		unsigned long flag;
-	} kinds[] = { { "clone-user", CLONE_NEWUSER }, { "clone-mount", CLONE_NEWNS }, { "clone-net", CLONE_NEWNET }, { "clone-pid", CLONE_NEWPID },
-		      { "clone-ipc", CLONE_NEWIPC }, { "clone-uts", CLONE_NEWUTS }, { "clone-cgroup", CLONE_NEWCGROUP },
-		      { "clone-high-bits", 0x700000000UL | CLONE_NEWUSER } };
+	} kinds[] = { { "clone-user", CLONE_NEWUSER },	   { "clone-mount", CLONE_NEWNS },
+		      { "clone-net", CLONE_NEWNET },	   { "clone-pid", CLONE_NEWPID },
+		      { "clone-ipc", CLONE_NEWIPC },	   { "clone-uts", CLONE_NEWUTS },
+		      { "clone-cgroup", CLONE_NEWCGROUP }, { "clone-high-bits", 0x700000000UL | CLONE_NEWUSER } };
 	unsigned long args[11] = { CLONE_NEWUSER, 0, 0, 0, SIGCHLD };
 
 	for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -164,10 +165,11 @@ static void devices(void)
 	static const struct {
 		const char *name;
 		unsigned major, minor;
-	} nodes[] = { { "mknod-mem", 1, 1 }, { "mknod-kmsg", 1, 11 }, { "mknod-null", 1, 3 }, { "mknod-kvm", 10, 232 }, { "mknod-fuse", 10, 229 },
-		      { "mknod-whiteout", 0, 0 } };
-	static const char *const absent[] = { "/dev/mem", "/dev/kmem", "/dev/port", "/dev/kvm", "/dev/fuse", "/dev/loop-control", "/dev/loop0",
-		                              "/dev/vda", "/dev/sda", "/dev/kmsg", "/dev/console", "/dev/net/tun", "/dev/vsock", "/dev/vhost-vsock" };
+	} nodes[] = { { "mknod-mem", 1, 1 },	{ "mknod-kmsg", 1, 11 },   { "mknod-null", 1, 3 },
+		      { "mknod-kvm", 10, 232 }, { "mknod-fuse", 10, 229 }, { "mknod-whiteout", 0, 0 } };
+	static const char *const absent[] = { "/dev/mem",	   "/dev/kmem",	   "/dev/port",	 "/dev/kvm",	    "/dev/fuse",
+					      "/dev/loop-control", "/dev/loop0",   "/dev/vda",	 "/dev/sda",	    "/dev/kmsg",
+					      "/dev/console",	   "/dev/net/tun", "/dev/vsock", "/dev/vhost-vsock" };
 	char name[64];
 
 	for (unsigned i = 0; i < sizeof nodes / sizeof *nodes; i++) {

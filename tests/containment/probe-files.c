@@ -15,12 +15,28 @@
 static void kernel_knobs(void)
 {
 	static const char *const knobs[] = {
-		"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hotplug", "/proc/sys/kernel/panic",
-		"/proc/sys/kernel/hostname", "/proc/sys/vm/drop_caches", "/proc/sys/vm/overcommit_memory", "/proc/sys/fs/binfmt_misc/register",
-		"/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv4/ip_unprivileged_port_start", "/proc/sys/user/max_user_namespaces",
-		"/proc/sys/kernel/ns_last_pid", "/proc/sysrq-trigger", "/proc/irq/default_smp_affinity", "/proc/bus/pci/devices", "/proc/mtrr",
-		"/sys/kernel/uevent_helper", "/sys/fs/cgroup/release_agent", "/sys/fs/cgroup/memory/release_agent", "/sys/power/state",
-		"/sys/kernel/mm/transparent_hugepage/enabled", "/proc/1/oom_score_adj_of_nobody",
+		"/proc/sys/kernel/core_pattern",
+		"/proc/sys/kernel/modprobe",
+		"/proc/sys/kernel/hotplug",
+		"/proc/sys/kernel/panic",
+		"/proc/sys/kernel/hostname",
+		"/proc/sys/vm/drop_caches",
+		"/proc/sys/vm/overcommit_memory",
+		"/proc/sys/fs/binfmt_misc/register",
+		"/proc/sys/net/ipv4/ip_forward",
+		"/proc/sys/net/ipv4/ip_unprivileged_port_start",
+		"/proc/sys/user/max_user_namespaces",
+		"/proc/sys/kernel/ns_last_pid",
+		"/proc/sysrq-trigger",
+		"/proc/irq/default_smp_affinity",
+		"/proc/bus/pci/devices",
+		"/proc/mtrr",
+		"/sys/kernel/uevent_helper",
+		"/sys/fs/cgroup/release_agent",
+		"/sys/fs/cgroup/memory/release_agent",
+		"/sys/power/state",
+		"/sys/kernel/mm/transparent_hugepage/enabled",
+		"/proc/1/oom_score_adj_of_nobody",
 	};
 	char name[96];
 
@@ -39,7 +55,9 @@ static void kernel_knobs(void)
 
 static void masked(void)
 {
-	static const char *const paths[] = { "/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/kmsg", "/proc/latency_stats", "/proc/key-users-x" };
+	static const char *const paths[] = {
+		"/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/kmsg", "/proc/latency_stats", "/proc/key-users-x"
+	};
 	char bytes[64], name[64];
 
 	for (unsigned i = 0; i < sizeof paths / sizeof *paths; i++) {
@@ -140,8 +158,10 @@ static void mounts(void)
 
 static void host_files(void)
 {
-	static const char *const paths[] = { "/run/caisson", "/var/lib/caisson", "/var/run/docker.sock", "/run/dbus/system_bus_socket",
-		                             "/run/systemd/private", "/.oldroot", "/oldroot" };
+	static const char *const paths[] = {
+		"/run/caisson", "/var/lib/caisson", "/var/run/docker.sock", "/run/dbus/system_bus_socket", "/run/systemd/private",
+		"/.oldroot",	"/oldroot"
+	};
 	char name[64];
 
 	for (unsigned i = 0; i < sizeof paths / sizeof *paths; i++) {

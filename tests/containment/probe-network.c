@@ -85,12 +85,18 @@ static void sockets(void)
 		const char *name;
 		int family, type, protocol, want;
 	} kinds[] = {
-		{ "raw-ip", AF_INET, SOCK_RAW, IPPROTO_ICMP, 0 },       { "raw-ipv6", AF_INET6, SOCK_RAW, 58, 0 },
-		{ "packet", 17, SOCK_RAW, 0x300, EAFNOSUPPORT },        { "vsock", 40, SOCK_STREAM, 0, EAFNOSUPPORT },
-		{ "bluetooth", 31, SOCK_RAW, 1, EAFNOSUPPORT },         { "alg", 38, SOCK_SEQPACKET, 0, EAFNOSUPPORT },
-		{ "xdp", 44, SOCK_RAW, 0, EAFNOSUPPORT },               { "can", 29, SOCK_RAW, 1, EAFNOSUPPORT },
-		{ "netlink-audit", 16, SOCK_RAW, 9, EPROTONOSUPPORT },  { "netlink-netfilter", 16, SOCK_RAW, 12, EPROTONOSUPPORT },
-		{ "netlink-uevent", 16, SOCK_RAW, 15, EPROTONOSUPPORT }, { "netlink-diag", 16, SOCK_RAW, 4, EPROTONOSUPPORT },
+		{ "raw-ip", AF_INET, SOCK_RAW, IPPROTO_ICMP, 0 },
+		{ "raw-ipv6", AF_INET6, SOCK_RAW, 58, 0 },
+		{ "packet", 17, SOCK_RAW, 0x300, EAFNOSUPPORT },
+		{ "vsock", 40, SOCK_STREAM, 0, EAFNOSUPPORT },
+		{ "bluetooth", 31, SOCK_RAW, 1, EAFNOSUPPORT },
+		{ "alg", 38, SOCK_SEQPACKET, 0, EAFNOSUPPORT },
+		{ "xdp", 44, SOCK_RAW, 0, EAFNOSUPPORT },
+		{ "can", 29, SOCK_RAW, 1, EAFNOSUPPORT },
+		{ "netlink-audit", 16, SOCK_RAW, 9, EPROTONOSUPPORT },
+		{ "netlink-netfilter", 16, SOCK_RAW, 12, EPROTONOSUPPORT },
+		{ "netlink-uevent", 16, SOCK_RAW, 15, EPROTONOSUPPORT },
+		{ "netlink-diag", 16, SOCK_RAW, 4, EPROTONOSUPPORT },
 	};
 	char name[64];
 
@@ -167,9 +173,10 @@ static void host_sockets(int port, const char *abstract)
 
 void probe_network(int host_port, const char *host_abstract)
 {
-	static const char *const v4[] = { "169.254.169.254", "10.0.0.1", "192.168.0.1", "172.16.0.1", "100.64.0.1", "1.1.1.1", "8.8.8.8", "224.0.0.1",
-		                          "255.255.255.255" };
-	static const char *const v6[] = { "fd00:ec2::254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2606:4700:4700::1111", "fe80::1", "ff02::1" };
+	static const char *const v4[] = { "169.254.169.254", "10.0.0.1", "192.168.0.1", "172.16.0.1",	  "100.64.0.1",
+					  "1.1.1.1",	     "8.8.8.8",	 "224.0.0.1",	"255.255.255.255" };
+	static const char *const v6[] = { "fd00:ec2::254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2606:4700:4700::1111", "fe80::1",
+					  "ff02::1" };
 
 	loopback_works();
 	sockets();

@@ -37,7 +37,8 @@ static void others(void)
 		snprintf(path, sizeof path, "/proc/%d/comm", pid);
 		FILE *f = pid ? fopen(path, "r") : NULL;
 		if (f) {
-			if (fgets(text, sizeof text, f) && (strstr(text, "systemd") || strstr(text, "kthreadd") || strstr(text, "caissond") || strstr(text, "warden")))
+			if (fgets(text, sizeof text, f) &&
+			    (strstr(text, "systemd") || strstr(text, "kthreadd") || strstr(text, "caissond") || strstr(text, "warden")))
 				strangers++;
 			fclose(f);
 		}
@@ -76,7 +77,8 @@ static void capabilities(void)
 	struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct now[2] = { { 0 } }, more[2];
 	/* chown dac_override fowner fsetid kill setgid setuid net_bind_service sys_chroot setfcap */
-	const uint64_t kept = 1ULL << 0 | 1ULL << 1 | 1ULL << 3 | 1ULL << 4 | 1ULL << 5 | 1ULL << 6 | 1ULL << 7 | 1ULL << 10 | 1ULL << 18 | 1ULL << 31;
+	const uint64_t kept =
+		1ULL << 0 | 1ULL << 1 | 1ULL << 3 | 1ULL << 4 | 1ULL << 5 | 1ULL << 6 | 1ULL << 7 | 1ULL << 10 | 1ULL << 18 | 1ULL << 31;
 
 	syscall(SYS_capget, &head, now);
 	uint64_t have = (uint64_t)now[1].permitted << 32 | now[0].permitted;
@@ -143,8 +145,9 @@ static void cgroup_view(void)
 		fclose(f);
 	verdict(leaks == 0, "cgroup-view", "%d lines of /proc/self/cgroup name places of the host", leaks);
 	/* The delegated directory of PID 1, if root can get at it: the limits are not delegated. */
-	static const char *const limits[] = { "memory.max", "pids.max", "cpu.max", "cgroup.max.descendants", "cgroup.freeze", "../cgroup.procs",
-		                              "memory.limit_in_bytes" };
+	static const char *const limits[] = {
+		"memory.max", "pids.max", "cpu.max", "cgroup.max.descendants", "cgroup.freeze", "../cgroup.procs", "memory.limit_in_bytes"
+	};
 	char path[80], name[80];
 	for (unsigned i = 0; i < sizeof limits / sizeof *limits; i++) {
 		snprintf(path, sizeof path, "/proc/1/fd/4/%s", limits[i]);

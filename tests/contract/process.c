@@ -108,8 +108,13 @@ int main(void)
 		fprintf(stderr, "skipped: needs root and the default image\n");
 		return 77;
 	}
-	int rc = contract_run(&(struct contract_kind){ .name = "process", .open = open_process, .close = close_process, .done = done,
-	                                               .image_root = image.root, .image_digest = image.digest, .exact_trees = true });
+	int rc = contract_run(&(struct contract_kind){ .name = "process",
+						       .open = open_process,
+						       .close = close_process,
+						       .done = done,
+						       .image_root = image.root,
+						       .image_digest = image.digest,
+						       .exact_trees = true });
 	image_done(&image);
 	image_store_free(store);
 	return rc;

@@ -107,7 +107,7 @@ static void records_are_whole_or_not_there(void **state)
 	struct record r = { .magic = RECORD_MAGIC, .size = sizeof r, .pid = 4711, .id = "00000000-0000-4000-8000-000000000001" };
 
 	assert_int_equal(record_write(dir, &r), 0);
-	assert_int_equal(fs_replace_at(dir, "00000000-0000-4000-8000-000000000002", &r, sizeof r, 0600), 0);     /* not its own name */
+	assert_int_equal(fs_replace_at(dir, "00000000-0000-4000-8000-000000000002", &r, sizeof r, 0600), 0);	 /* not its own name */
 	assert_int_equal(fs_replace_at(dir, "00000000-0000-4000-8000-000000000003", &r, sizeof r - 1, 0600), 0); /* cut */
 	assert_int_equal(fs_replace_at(dir, "00000000-0000-4000-8000-000000000001.new", "half", 4, 0600), 0);
 	assert_int_equal(symlinkat("00000000-0000-4000-8000-000000000001", dir, "00000000-0000-4000-8000-000000000004"), 0);
@@ -124,9 +124,13 @@ static void records_are_whole_or_not_there(void **state)
 static void ids(void **state)
 {
 	(void)state;
-	static const char *const bad[] = { "", "../../../../../../etc/passwd0000000000", "00000000-0000-4000-8000-00000000000", "0000000g-0000-4000-8000-000000000001",
-		                           "00000000-0000-4000-8000-0000000000011", "-0000000-0000-4000-8000-000000000001",
-		                           "00000000/0000-4000-8000-000000000001" };
+	static const char *const bad[] = { "",
+					   "../../../../../../etc/passwd0000000000",
+					   "00000000-0000-4000-8000-00000000000",
+					   "0000000g-0000-4000-8000-000000000001",
+					   "00000000-0000-4000-8000-0000000000011",
+					   "-0000000-0000-4000-8000-000000000001",
+					   "00000000/0000-4000-8000-000000000001" };
 	char id[40] = "00000000-0000-4000-8000-00000000000f";
 
 	assert_true(record_id_valid(id));

@@ -20,7 +20,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define LOOKED_AT (SYSCALL_KNOWN_MAX + 60)
+#define LOOKED_AT   (SYSCALL_KNOWN_MAX + 60)
 #define NATIVE_ARCH (seccomp_arch_native() == SCMP_ARCH_X86_64 ? AUDIT_ARCH_X86_64 : AUDIT_ARCH_AARCH64)
 
 static const struct sock_filter *theirs;
@@ -107,8 +107,7 @@ static void rules_on_arguments(scmp_filter_ctx c)
 		rule(c, SCMP_ACT_ALLOW, __NR_mknod, 1, (struct scmp_arg_cmp[]){ SCMP_A1(SCMP_CMP_MASKED_EQ, 0170000, types[i]) });
 #endif
 	}
-	rule(c, SCMP_ACT_ALLOW, __NR_socket, 2,
-	     (struct scmp_arg_cmp[]){ SCMP_A0(SCMP_CMP_MASKED_EQ, LOW, 16), SCMP_A2(SCMP_CMP_MASKED_EQ, LOW, 0) });
+	rule(c, SCMP_ACT_ALLOW, __NR_socket, 2, (struct scmp_arg_cmp[]){ SCMP_A0(SCMP_CMP_MASKED_EQ, LOW, 16), SCMP_A2(SCMP_CMP_MASKED_EQ, LOW, 0) });
 	rule(c, SCMP_ACT_ERRNO(ENOSYS), __NR_clone3, 0, NULL);
 	for (int nr = SYSCALL_KNOWN_MAX + 1; nr <= LOOKED_AT; nr++)
 		rule(c, SCMP_ACT_ERRNO(ENOSYS), nr, 0, NULL);
@@ -142,8 +141,8 @@ static bool special(int nr)
 
 static void every_number_gets_the_same_verdict(void **state)
 {
-	static const uint64_t values[] = { 0, 1, 2, 10, 16, 0xffffffffu, 0x1ffffffffu, 0x10000000, 0x7e020000, 0x00020000, 0x100000000, 0040000,
-		                           0100644, 0010600, 0020666, 0060666, 0140000, 0x40000 };
+	static const uint64_t values[] = { 0,	       1,	    2,	     10,      16,      0xffffffffu, 0x1ffffffffu, 0x10000000, 0x7e020000,
+					   0x00020000, 0x100000000, 0040000, 0100644, 0010600, 0020666,	    0060666,	  0140000,    0x40000 };
 
 	(void)state;
 	for (int nr = 0; nr <= LOOKED_AT; nr++) {
@@ -181,11 +180,54 @@ static void foreign_entries_die(void **state)
 static void what_must_never_be_allowed(void **state)
 {
 	static const char *const names[] = {
-		"mount", "umount2", "pivot_root", "unshare", "setns", "bpf", "perf_event_open", "userfaultfd", "keyctl", "add_key", "request_key",
-		"io_uring_setup", "io_uring_enter", "io_uring_register", "open_by_handle_at", "name_to_handle_at", "kexec_load", "kexec_file_load",
-		"init_module", "finit_module", "delete_module", "reboot", "swapon", "swapoff", "acct", "syslog", "move_mount", "open_tree", "fsopen",
-		"fsmount", "fsconfig", "fspick", "mount_setattr", "quotactl", "sethostname", "setdomainname", "settimeofday", "clock_settime",
-		"clock_adjtime", "adjtimex", "iopl", "ioperm", "modify_ldt", "fanotify_init", "vhangup", "kcmp", "lookup_dcookie", "memfd_secret",
+		"mount",
+		"umount2",
+		"pivot_root",
+		"unshare",
+		"setns",
+		"bpf",
+		"perf_event_open",
+		"userfaultfd",
+		"keyctl",
+		"add_key",
+		"request_key",
+		"io_uring_setup",
+		"io_uring_enter",
+		"io_uring_register",
+		"open_by_handle_at",
+		"name_to_handle_at",
+		"kexec_load",
+		"kexec_file_load",
+		"init_module",
+		"finit_module",
+		"delete_module",
+		"reboot",
+		"swapon",
+		"swapoff",
+		"acct",
+		"syslog",
+		"move_mount",
+		"open_tree",
+		"fsopen",
+		"fsmount",
+		"fsconfig",
+		"fspick",
+		"mount_setattr",
+		"quotactl",
+		"sethostname",
+		"setdomainname",
+		"settimeofday",
+		"clock_settime",
+		"clock_adjtime",
+		"adjtimex",
+		"iopl",
+		"ioperm",
+		"modify_ldt",
+		"fanotify_init",
+		"vhangup",
+		"kcmp",
+		"lookup_dcookie",
+		"memfd_secret",
 	};
 
 	(void)state;

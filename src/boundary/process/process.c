@@ -14,8 +14,8 @@
  * again here, so that nobody above has to know of it. When the socket ends, so does everything that waits. */
 
 #define RETRY_EVERY_MS 10
-#define RETRY_FOR_MS 10000
-#define READ_AT_ONCE 64 /* answers per turn of the loop */
+#define RETRY_FOR_MS   10000
+#define READ_AT_ONCE   64 /* answers per turn of the loop */
 
 struct call {
 	struct call *next, *prev; /* in `calls`: sent, or waiting to be sent again */
@@ -26,7 +26,7 @@ struct call {
 	boundary_list_fn list;
 	void *ctx;
 	uint64_t retry_at, give_up_at; /* 0 = not waiting */
-	char **ids; /* of a list */
+	char **ids;		       /* of a list */
 	bool *started;
 	size_t n;
 };
@@ -359,7 +359,7 @@ static int put_spec(struct warden_request *rq, const struct boundary_spec *s, st
 		return err_set(e, ERR_INVALID, E2BIG, "the id, image digest or hostname is too long");
 	if (put_text(rq->user, sizeof rq->user, s->user) < 0 || put_text(rq->workdir, sizeof rq->workdir, s->workdir) < 0)
 		return err_set(e, ERR_INVALID, E2BIG, "user (at most %zu bytes) or workdir (%zu) is too long", sizeof rq->user - 1,
-		               sizeof rq->workdir - 1);
+			       sizeof rq->workdir - 1);
 	if (put_env(rq, s->env) < 0)
 		return err_set(e, ERR_INVALID, E2BIG, "the image's environment is larger than %d bytes", BOUNDARY_ENV_MAX);
 	rq->memory_mib = s->resources.memory_mib;
