@@ -205,8 +205,9 @@ static int perform(struct work *w, struct err *e)
 	if (user_find(w->req->user ? w->req->user : w->opt->user, &w->user, e) < 0)
 		return -1;
 	int r = user_become(&w->user);
-	if (r < 0)
-		return err_sys(e, ERR_UNAVAILABLE, -r, "cannot become user %s", w->req->user ? w->req->user : w->opt->user);
+	if (r < 0) /* EINVAL: an id beyond the sandbox's own */
+		return err_sys(e, r == -EINVAL ? ERR_INVALID : ERR_UNAVAILABLE, -r, "cannot become user %s",
+		               w->req->user ? w->req->user : w->opt->user);
 	if (with_path && (!w->req->path || !w->req->path[0]))
 		return err_set(e, ERR_INVALID, EINVAL, "a path is needed");
 	if ((r = enter(w, e)) < 0)

@@ -81,6 +81,17 @@ def delete_all(client):
             assert client.delete("/v1/sandboxes/" + s["id"]).status == 204
 
 
+def remove(folder):
+    """The warden may still be taking away the last disks."""
+    for _ in range(50):
+        try:
+            shutil.rmtree(folder)
+            return
+        except OSError:
+            time.sleep(0.1)
+    shutil.rmtree(folder)
+
+
 def new_server():
     server = Server()
     try:
@@ -90,7 +101,7 @@ def new_server():
             delete_all(client)
     finally:
         server.stop()
-        shutil.rmtree(server.data)
+        remove(server.data)
 
 
 @pytest.fixture(scope="session")

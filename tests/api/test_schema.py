@@ -44,11 +44,15 @@ def test_schemathesis(client, tmp_path):
 "path.id" = "{box.id}"
 "path.run" = "{run["id"]}"
 
+# 413 and 414: what is too long may be refused by its length alone
+[checks.negative_data_rejection]
+expected-statuses = [400, 401, 403, 404, 405, 413, 414, 422, 431]
+
 [generation]
-max-examples = {os.environ.get("CAISSON_SCHEMA_EXAMPLES", "15")}
+max-examples = {os.environ.get("CAISSON_SCHEMA_EXAMPLES", "6")}
 ''')
     command = [str(pathlib.Path(sys.executable).parent / "schemathesis"), "--config-file", str(config), "run", str(SPEC), "--url", f"http://{client.host}:{client.port}",
-               "-H", "Authorization: Bearer " + client.key, "--phases", "examples,coverage,fuzzing", "--checks",
+               "-H", "X-API-Key: " + client.key, "--phases", "examples,coverage,fuzzing", "--checks",
                "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,negative_data_rejection",
                "--request-timeout", "20", "--generation-deterministic", "--no-color", "--max-failures", "20"]
     for name in EXCLUDED + ["deleteSandbox", "stopSandbox", "pauseSandbox"]:

@@ -92,6 +92,22 @@ static int add_state(unsigned *to, const char *text, struct err *e)
 	return 0;
 }
 
+#define ALPHANUMERIC "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+/* alphabet NULL = any; value NULL = not given */
+static int check_text(const char *name, const char *value, size_t max, const char *alphabet, struct err *e)
+{
+	if (!value)
+		return 0;
+	if (!*value)
+		return err_set(e, ERR_INVALID, EINVAL, "query parameter \"%s\" is empty; leave it out", name);
+	if (strlen(value) > max)
+		return err_set(e, ERR_INVALID, EINVAL, "query parameter \"%s\" has at most %zu bytes", name, max);
+	if (alphabet && value[strspn(value, alphabet)])
+		return err_set(e, ERR_INVALID, EINVAL, "query parameter \"%s\" holds a character that none of them has", name);
+	return 0;
+}
+
 static int list_query_decode(const struct request *r, struct list_query *q, struct sandbox_query *ret, struct err *e)
 {
 	int rc = decode_query(r, list_fields, q, e);
@@ -103,10 +119,12 @@ static int list_query_decode(const struct request *r, struct list_query *q, stru
 		rc = labels_validate(&ret->labels, e);
 	if (rc == 0 && q->order && !streq(q->order, "oldest") && !streq(q->order, "newest"))
 		rc = err_set(e, ERR_INVALID, EINVAL, "query parameter \"order\" must be \"oldest\" or \"newest\"");
-	struct { const char *name, *value; } nonempty[] = { { "cursor", q->cursor }, { "name_prefix", q->name_prefix }, { "id_prefix", q->id_prefix } };
-	for (size_t i = 0; rc == 0 && i < ARRAY_LEN(nonempty); i++)
-		if (nonempty[i].value && !*nonempty[i].value)
-			rc = err_set(e, ERR_INVALID, EINVAL, "query parameter \"%s\" is empty; leave it out", nonempty[i].name);
+	if (rc == 0)
+		rc = check_text("cursor", q->cursor, 256, NULL, e);
+	if (rc == 0)
+		rc = check_text("name_prefix", q->name_prefix, SPEC_NAME_MAX, ALPHANUMERIC "_.-", e);
+	if (rc == 0)
+		rc = check_text("id_prefix", q->id_prefix, 36, "0123456789abcdef-", e);
 	if (rc < 0)
 		return rc;
 	ret->name_prefix = q->name_prefix;
