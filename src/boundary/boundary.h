@@ -22,7 +22,6 @@
 /* What a kind is asked to make. Pointers are borrowed for the call. */
 struct boundary_spec {
 	const char *id;          /* sandbox id: 36 characters [0-9a-f-], used in names on the host */
-	const char *image_root;  /* absolute path of the image's root directory (read-only, content-addressed) */
 	const char *image_digest;
 	const char *hostname;    /* 1..63 characters [a-zA-Z0-9-] */
 	struct resources resources; /* no zero in it */

@@ -1,10 +1,10 @@
 /* The life of a sandbox.
  *
- * Theory of operation. A transition (create, start, stop, pause, resume, delete) puts the sandbox in its passing state, asks
- * the boundary, and ends in a resting state when the answer (and for create and start also the guest's hello) is there.
- * Those who asked wait in s->waiters; who asks for the transition that is already under way joins them. Delete is allowed
- * from everywhere and overtakes what is under way: each transition has a generation, and an answer of an older one is
- * dropped. Boundaries answer in order, so a destroy sent after a create finds what the create made.
+ * Theory of operation. A transition (create, start, stop, pause, resume, delete) puts the sandbox in its passing state (pause and
+ * resume have none), asks the boundary, and ends in a resting state when the answer (and for create and start also the guest's
+ * hello) is there. s->under_way says which one it is; those who asked wait in s->waiters, who asks for the same joins
+ * them, and another verb is refused. Only delete is allowed from everywhere and overtakes what is under way: each transition has a
+ * generation, and an answer of an older one is dropped. Boundaries answer in order, so a destroy sent after a create finds what the create made.
  *
  * Only enter_state() changes a state: it alone logs, stores and tells. */
 #include "base/log.h"
@@ -14,21 +14,21 @@
 #include <errno.h>
 #include <stdio.h>
 
-enum { REOPEN_MAX = 5, REOPEN_WINDOW_MS = 60000, DELETE_AGAIN_MS = 5000, ACTIVE_SAVE_MS = 10000 };
+enum { REOPEN_MAX = 5, REOPEN_WINDOW_MS = 60000, DELETE_AGAIN_MS = 5000,  };
 
-enum verb { V_START = 1, V_STOP = 2, V_PAUSE = 4, V_RESUME = 8, V_DELETE = 16 };
+enum verb { V_CREATE = 1, V_START = 2, V_STOP = 4, V_PAUSE = 8, V_RESUME = 16, V_DELETE = 32 };
 
 static const struct {
-	unsigned permits; /* verbs that may begin here */
-	unsigned joins;   /* verbs whose transition is under way or done already */
+	unsigned permits; /* verbs that may begin here, when none is under way (delete: always) */
+	unsigned already; /* verbs that have nothing to do here */
 } states[] = {
 	[SANDBOX_CREATING] = { V_DELETE, 0 },
 	[SANDBOX_RUNNING] = { V_STOP | V_PAUSE | V_DELETE, V_START | V_RESUME },
 	[SANDBOX_PAUSED] = { V_STOP | V_RESUME | V_DELETE, V_PAUSE },
-	[SANDBOX_STOPPING] = { V_DELETE, V_STOP },
+	[SANDBOX_STOPPING] = { V_DELETE, 0 },
 	[SANDBOX_STOPPED] = { V_START | V_DELETE, V_STOP },
-	[SANDBOX_STARTING] = { V_DELETE, V_START },
-	[SANDBOX_DELETING] = { 0, V_DELETE },
+	[SANDBOX_STARTING] = { V_DELETE, 0 },
+	[SANDBOX_DELETING] = { V_DELETE, 0 }, /* again, after a failure */
 	[SANDBOX_DELETED] = { 0, V_DELETE },
 	[SANDBOX_ERROR] = { V_START | V_STOP | V_DELETE, 0 },
 };
@@ -71,8 +71,10 @@ static void tell(struct waiter *list, const struct err *e, struct sandbox *s)
 	}
 }
 
-static void tell_waiters(struct sandbox *s, const struct err *e)
+/* The transition is over. */
+static void end(struct sandbox *s, const struct err *e)
 {
+	s->under_way = 0;
 	tell(take_ptr(&s->waiters), e, s);
 }
 
@@ -104,24 +106,28 @@ static struct sandbox *step_take(struct step *st)
 	return s;
 }
 
-/* True when the verb may begin now; otherwise done has been called or waits. */
-static bool may_begin(struct sandbox *s, enum verb verb, const char *word, sandbox_done_fn done, void *ctx)
+/* True when the verb has begun: the caller asks the boundary now, and `done` waits. Otherwise `done` has been called, or waits for the
+ * same transition that is under way already. */
+static bool begin(struct sandbox *s, enum verb verb, const char *word, sandbox_done_fn done, void *ctx)
 {
-	enum sandbox_state now = s->row.state;
 	struct err e;
 
-	if (states[now].permits & verb) {
-		if (s->boundary || verb == V_DELETE)
-			return true;
-		err_set(&e, ERR_UNAVAILABLE, ENOSYS, "this sandbox needs the boundary '%s', which this server does not offer now", s->row.boundary);
-	} else if (states[now].joins & verb) {
-		if (s->waiters || now == SANDBOX_STOPPING || now == SANDBOX_STARTING || now == SANDBOX_DELETING)
-			wait_for(s, done, ctx);
-		else
-			done(ctx, NULL, s);
+	if (s->under_way == verb) {
+		wait_for(s, done, ctx);
 		return false;
+	}
+	if (s->under_way && verb != V_DELETE) {
+		err_set(&e, ERR_CONFLICT, EBUSY, "cannot %s: a state change is in progress (state %s)", word, sandbox_state_name(s->row.state));
+	} else if (states[s->row.state].already & verb) {
+		done(ctx, NULL, s);
+		return false;
+	} else if (!(states[s->row.state].permits & verb)) {
+		err_set(&e, ERR_CONFLICT, EBUSY, "cannot %s: the state is %s", word, sandbox_state_name(s->row.state));
+	} else if (!s->boundary && verb != V_DELETE) {
+		err_set(&e, ERR_UNAVAILABLE, ENOSYS, "this sandbox needs the boundary '%s', which this server does not offer now", s->row.boundary);
 	} else {
-		err_set(&e, ERR_CONFLICT, EBUSY, "cannot %s: the state is %s", word, sandbox_state_name(now));
+		s->under_way = verb;
+		return true;
 	}
 	done(ctx, &e, s);
 	return false;
@@ -163,6 +169,8 @@ static void connect_guest(struct sandbox *s)
 	s->hello_deadline_ms = now + HELLO_TIMEOUT_MS;
 	s->link_seq++;
 	s->link = link_new(s->core->loop, fd, &sandbox_link_events, s);
+	if (!s->link)
+		ended_by_itself(s, "the guest's connection cannot be watched (out of file descriptors?)");
 }
 
 static void on_hello(void *ctx, const struct link_run_state *known, size_t n)
@@ -174,7 +182,7 @@ static void on_hello(void *ctx, const struct link_run_state *known, size_t n)
 	runs_hello(s, known, n);
 	if (s->row.state == SANDBOX_CREATING || s->row.state == SANDBOX_STARTING) {
 		enter_state(s, SANDBOX_RUNNING, NULL);
-		tell_waiters(s, NULL);
+		end(s, NULL);
 	}
 }
 
@@ -261,7 +269,7 @@ static void ended_by_itself(struct sandbox *s, const char *reason)
 	everything_inside_ended(s, e.message);
 	enter_state(s, SANDBOX_ERROR, e.message);
 	s->boundary->ops->stop(s->boundary, s->row.id, ignore_answer, NULL);
-	tell_waiters(s, &e);
+	end(s, &e);
 }
 
 void lifecycle_boundary_exit(void *ctx, const char *id, const struct boundary_exit *x)
@@ -286,7 +294,6 @@ static void fill_boundary_spec(struct sandbox *s, struct boundary_spec *b, struc
 		hostname_from_name(s->row.name, hostname);
 	*b = (struct boundary_spec){
 		.id = s->row.id,
-		.image_root = s->row.image_root,
 		.image_digest = s->row.image_digest,
 		.hostname = hostname,
 		.resources = s->row.spec.resources,
@@ -310,7 +317,7 @@ static void on_boundary_up(void *ctx, const struct err *e)
 		create_failed(s, e);
 	} else {
 		enter_state(s, SANDBOX_ERROR, e->message);
-		tell_waiters(s, e);
+		end(s, e);
 	}
 }
 
@@ -342,7 +349,6 @@ static int make_row(struct core *c, const char *tenant, const char *key_id, cons
 		.preview_token = xstrdup(token),
 		.state = SANDBOX_CREATING,
 		.image_digest = xstrdup(image->digest),
-		.image_root = xstrdup(image->root),
 		.boundary = xstrdup(b->ops->name),
 		.user = xstrdup(spec->user ? spec->user : image->user ? image->user : "root"),
 		.created_ms = now,
@@ -397,6 +403,7 @@ void core_create(struct core *c, const char *tenant, const char *key_id, const s
 	s = core_add(c, &row);
 	s->boundary = b;
 	core_emit(c, "sandbox.created", s, SANDBOX_CREATING, NULL);
+	s->under_way = V_CREATE;
 	wait_for(s, done, ctx);
 	fill_boundary_spec(s, &bs, &image, hostname);
 	b->ops->create(b, &bs, on_boundary_up, step_new(s));
@@ -412,16 +419,16 @@ void sandbox_start(struct sandbox *s, sandbox_done_fn done, void *ctx)
 	char hostname[SPEC_HOSTNAME_MAX + 1];
 	struct err e;
 
-	if (!may_begin(s, V_START, "start", done, ctx))
+	if (!begin(s, V_START, "start", done, ctx))
 		return;
+	wait_for(s, done, ctx);
 	if (image_resolve(s->core->o.images, s->row.image_digest, &image, &e) < 0) {
 		err_prefix(&e, "the image of this sandbox");
 		e.kind = ERR_UNAVAILABLE;
-		done(ctx, &e, s);
+		end(s, &e);
 		return;
 	}
 	enter_state(s, SANDBOX_STARTING, NULL);
-	wait_for(s, done, ctx);
 	sandbox_touch(s);
 	fill_boundary_spec(s, &bs, &image, hostname);
 	s->boundary->ops->start(s->boundary, &bs, on_boundary_up, step_new(s));
@@ -438,7 +445,7 @@ static void on_stopped(void *ctx, const struct err *e)
 		enter_state(s, SANDBOX_ERROR, e->message);
 	else
 		enter_state(s, SANDBOX_STOPPED, NULL);
-	tell_waiters(s, e);
+	end(s, e);
 }
 
 /* stop of an ephemeral sandbox deletes it: its disk would not outlive the stop anyway */
@@ -457,14 +464,14 @@ static void relay_done(void *ctx, const struct err *e, struct sandbox *s)
 
 void sandbox_stop(struct sandbox *s, sandbox_done_fn done, void *ctx)
 {
-	if (!may_begin(s, V_STOP, "stop", done, ctx))
-		return;
 	if (s->row.spec.ephemeral) {
 		struct relay *r = xcalloc(1, sizeof *r);
 		*r = (struct relay){ done, ctx };
 		sandbox_delete(s, relay_done, r);
 		return;
 	}
+	if (!begin(s, V_STOP, "stop", done, ctx))
+		return;
 	everything_inside_ended(s, "the sandbox was stopped");
 	enter_state(s, SANDBOX_STOPPING, NULL);
 	wait_for(s, done, ctx);
@@ -477,7 +484,7 @@ static void on_pause_answer(struct sandbox *s, const struct err *e, enum sandbox
 		return;
 	if (!e)
 		enter_state(s, state, NULL);
-	tell_waiters(s, e);
+	end(s, e);
 }
 
 static void on_paused(void *ctx, const struct err *e)
@@ -494,20 +501,20 @@ void sandbox_pause(struct sandbox *s, sandbox_done_fn done, void *ctx)
 {
 	struct err e;
 
-	if (!may_begin(s, V_PAUSE, "pause", done, ctx))
-		return;
-	if (!(s->boundary->ops->caps & BOUNDARY_CAN_PAUSE)) {
+	if (s->boundary && !(s->boundary->ops->caps & BOUNDARY_CAN_PAUSE)) {
 		err_set(&e, ERR_UNSUPPORTED, EOPNOTSUPP, "the boundary '%s' cannot pause", s->row.boundary);
 		done(ctx, &e, s);
 		return;
 	}
+	if (!begin(s, V_PAUSE, "pause", done, ctx))
+		return;
 	wait_for(s, done, ctx);
 	s->boundary->ops->pause(s->boundary, s->row.id, on_paused, step_new(s));
 }
 
 void sandbox_resume(struct sandbox *s, sandbox_done_fn done, void *ctx)
 {
-	if (!may_begin(s, V_RESUME, "resume", done, ctx))
+	if (!begin(s, V_RESUME, "resume", done, ctx))
 		return;
 	wait_for(s, done, ctx);
 	sandbox_touch(s);
@@ -523,7 +530,7 @@ static void on_destroyed(void *ctx, const struct err *e)
 	if (e) {
 		log_error("sandbox=%s msg=\"delete failed, will be tried again: %s\"", s->row.id, e->message);
 		s->delete_again_ms = now_unix_ms() + DELETE_AGAIN_MS;
-		tell_waiters(s, e);
+		end(s, e);
 		return;
 	}
 	struct waiter *waiters = take_ptr(&s->waiters);
@@ -549,19 +556,17 @@ void sandbox_delete(struct sandbox *s, sandbox_done_fn done, void *ctx)
 	struct waiter *overtaken;
 	struct err e;
 
-	if (s->row.state == SANDBOX_DELETING && s->delete_again_ms) { /* failed before: asked again, tried again */
-		wait_for(s, done, ctx);
-		destroy(s);
+	unsigned overtaking = s->under_way;
+
+	if (!begin(s, V_DELETE, "delete", done, ctx))
 		return;
-	}
-	if (!may_begin(s, V_DELETE, "delete", done, ctx))
-		return;
-	overtaken = take_ptr(&s->waiters);
+	overtaken = overtaking ? take_ptr(&s->waiters) : NULL;
 	everything_inside_ended(s, "the sandbox was deleted");
-	enter_state(s, SANDBOX_DELETING, NULL);
+	if (s->row.state != SANDBOX_DELETING)
+		enter_state(s, SANDBOX_DELETING, NULL);
+	wait_for(s, done, ctx);
 	err_set(&e, ERR_CONFLICT, ECANCELED, "it was deleted meanwhile");
 	tell(overtaken, &e, s);
-	wait_for(s, done, ctx);
 	destroy(s);
 }
 
@@ -625,128 +630,8 @@ void lifecycle_sweep(struct sandbox *s, uint64_t now)
 		sandbox_delete(s, adoption_done, NULL);
 	} else if (state == SANDBOX_STOPPED && l->delete_after_s >= 0 && now - s->row.stopped_ms >= (uint64_t)l->delete_after_s * 1000) {
 		sandbox_delete(s, adoption_done, NULL);
-	} else if (state == SANDBOX_RUNNING && l->idle_s && s->live_runs == 0 && now - s->row.active_ms > l->idle_s * 1000) {
+	} else if (state == SANDBOX_RUNNING && !s->under_way && l->idle_s && s->live_runs == 0 && now - s->row.active_ms > l->idle_s * 1000) {
 		log_info("sandbox=%s msg=\"idle\"", s->row.id);
 		sandbox_stop(s, adoption_done, NULL);
 	}
-}
-
-/* --- properties --- */
-
-void sandbox_touch(struct sandbox *s)
-{
-	s->row.active_ms = now_unix_ms();
-	if (s->row.active_ms - s->active_saved_ms > ACTIVE_SAVE_MS) {
-		s->active_saved_ms = s->row.active_ms;
-		store_sandbox_active(s->core->o.store, s->row.id, s->row.active_ms);
-	}
-}
-
-static int save(struct sandbox *s, struct err *e)
-{
-	uint64_t next_run = s->row.next_run;
-
-	s->row.updated_ms = now_unix_ms();
-	s->row.next_run = s->run_reserved; /* what the store holds is the bound of what may have been used */
-	int rc = store_sandbox_put(s->core->o.store, &s->row, e);
-	s->row.next_run = next_run;
-	return rc;
-}
-
-/* Applies a changed spec if it is valid and could be stored; consumes `changed` either way. */
-static int replace_spec(struct sandbox *s, struct sandbox_spec *changed, struct err *e)
-{
-	struct sandbox_spec old = s->row.spec;
-
-	int r = spec_validate(changed, e);
-	if (r < 0) {
-		spec_done(changed);
-		return r;
-	}
-	s->row.spec = *changed;
-	r = save(s, e);
-	if (r < 0) {
-		spec_done(&s->row.spec);
-		s->row.spec = old;
-		return r;
-	}
-	spec_done(&old);
-	return 0;
-}
-
-int sandbox_set_labels(struct sandbox *s, const struct pairs *labels, struct err *e)
-{
-	struct sandbox_spec changed;
-
-	spec_copy(&changed, &s->row.spec);
-	pairs_done(&changed.labels);
-	pairs_copy(&changed.labels, labels);
-	return replace_spec(s, &changed, e);
-}
-
-int sandbox_set_env(struct sandbox *s, const struct pairs *set, char *const *unset, struct err *e)
-{
-	struct sandbox_spec changed;
-	struct pairs kept = { 0 };
-
-	spec_copy(&changed, &s->row.spec);
-	for (size_t i = 0; i < changed.env.n; i++) {
-		bool drop = false;
-		for (char *const *u = unset; u && *u && !drop; u++)
-			drop = streq(*u, changed.env.v[i].key);
-		if (!drop)
-			pairs_add(&kept, changed.env.v[i].key, changed.env.v[i].value);
-	}
-	for (size_t i = 0; set && i < set->n; i++)
-		pairs_add(&kept, set->v[i].key, set->v[i].value);
-	pairs_done(&changed.env);
-	changed.env = kept;
-	return replace_spec(s, &changed, e);
-}
-
-int sandbox_set_lifetime(struct sandbox *s, const struct lifetime *l, struct err *e)
-{
-	struct sandbox_spec changed;
-
-	spec_copy(&changed, &s->row.spec);
-	changed.lifetime = *l;
-	return replace_spec(s, &changed, e);
-}
-
-int sandbox_set_extra(struct sandbox *s, const char *extra, struct err *e)
-{
-	struct sandbox_spec changed;
-
-	spec_copy(&changed, &s->row.spec);
-	free(changed.extra);
-	changed.extra = xstrdup(extra);
-	return replace_spec(s, &changed, e);
-}
-
-void sandbox_usage(struct sandbox *s, void (*done)(void *ctx, const struct err *e, const struct usage *u), void *ctx)
-{
-	struct err e;
-
-	if (s->boundary) {
-		s->boundary->ops->usage(s->boundary, s->row.id, done, ctx);
-		return;
-	}
-	err_set(&e, ERR_UNAVAILABLE, ENOSYS, "the boundary '%s' is not offered by this server now", s->row.boundary);
-	done(ctx, &e, NULL);
-}
-
-struct link_op *sandbox_op(struct sandbox *s, const struct op_spec *spec, const struct op_events *ev, void *ctx, struct err *e)
-{
-	struct op_spec filled = *spec;
-
-	if (s->row.state != SANDBOX_RUNNING || !s->link) {
-		err_set(e, ERR_CONFLICT, EBUSY, "the sandbox is not running (state %s)", sandbox_state_name(s->row.state));
-		return NULL;
-	}
-	sandbox_touch(s);
-	if (!filled.user)
-		filled.user = s->row.user;
-	if (!filled.cwd)
-		filled.cwd = s->row.spec.workdir;
-	return link_op_open(s->link, &filled, ev, ctx);
 }

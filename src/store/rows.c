@@ -108,7 +108,6 @@ void sandbox_row_done(struct sandbox_row *r)
 	free(r->preview_token);
 	free(r->error);
 	free(r->image_digest);
-	free(r->image_root);
 	free(r->boundary);
 	free(r->user);
 	spec_done(&r->spec);
@@ -116,7 +115,7 @@ void sandbox_row_done(struct sandbox_row *r)
 }
 
 #define SANDBOX_COLUMNS                                                                                                                              \
-	"id, tenant, name, key_id, preview_token, state, error, image_digest, image_root, boundary, user, idempotency_key, created_ms, updated_ms," \
+	"id, tenant, name, key_id, preview_token, state, error, image_digest, boundary, user, idempotency_key, created_ms, updated_ms," \
 	" active_ms, stopped_ms, next_run, spec"
 
 static void read_sandbox(struct cursor *c, struct sandbox_row *r)
@@ -130,7 +129,6 @@ static void read_sandbox(struct cursor *c, struct sandbox_row *r)
 	auto_free char *state = get_text(c);
 	r->error = get_text(c);
 	r->image_digest = get_text(c);
-	r->image_root = get_text(c);
 	r->boundary = get_text(c);
 	r->user = get_text(c);
 	auto_free char *key = get_text(c);
@@ -185,7 +183,6 @@ int store_sandbox_put(struct store *s, const struct sandbox_row *r, struct err *
 	put_text(&c, sandbox_state_name(r->state));
 	put_text(&c, r->error);
 	put_text(&c, r->image_digest);
-	put_text(&c, r->image_root);
 	put_text(&c, r->boundary);
 	put_text(&c, r->user);
 	put_text(&c, r->spec.idempotency_key);

@@ -27,7 +27,6 @@ static const char schema_1[] =
 	"  state           TEXT    NOT NULL,"
 	"  error           TEXT,"
 	"  image_digest    TEXT,"
-	"  image_root      TEXT,"
 	"  boundary        TEXT,"
 	"  user            TEXT,"
 	"  idempotency_key TEXT,"

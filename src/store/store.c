@@ -35,12 +35,12 @@ static const char *const statements[ST_COUNT] = {
 	[ST_KEY_REVOKE] = "UPDATE keys SET revoked = 1 WHERE id = ?",
 	[ST_KEY_USED] = "UPDATE keys SET used_ms = ?1 WHERE id = ?2",
 	/* Not INSERT OR REPLACE: that deletes the old row first, and the runs would go with it. */
-	[ST_SANDBOX_PUT] = "INSERT INTO sandboxes (id, tenant, name, key_id, preview_token, state, error, image_digest, image_root, boundary, user,"
+	[ST_SANDBOX_PUT] = "INSERT INTO sandboxes (id, tenant, name, key_id, preview_token, state, error, image_digest, boundary, user,"
 			   " idempotency_key, created_ms, updated_ms, active_ms, stopped_ms, next_run, spec)"
-			   " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+			   " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 			   " ON CONFLICT (id) DO UPDATE SET tenant = excluded.tenant, name = excluded.name, key_id = excluded.key_id,"
 			   " preview_token = excluded.preview_token, state = excluded.state, error = excluded.error,"
-			   " image_digest = excluded.image_digest, image_root = excluded.image_root, boundary = excluded.boundary,"
+			   " image_digest = excluded.image_digest, boundary = excluded.boundary,"
 			   " user = excluded.user, idempotency_key = excluded.idempotency_key, created_ms = excluded.created_ms,"
 			   " updated_ms = excluded.updated_ms, active_ms = excluded.active_ms, stopped_ms = excluded.stopped_ms,"
 			   " next_run = excluded.next_run, spec = excluded.spec",

@@ -48,7 +48,7 @@ struct sandbox_row {
 	char *id, *name, *tenant, *key_id, *preview_token;
 	enum sandbox_state state;
 	char *error;
-	char *image_digest, *image_root, *boundary, *user;
+	char *image_digest, *boundary, *user;
 	struct sandbox_spec spec;
 	uint64_t created_ms, updated_ms, active_ms, stopped_ms;
 	uint64_t next_run; /* numbers below are used up */

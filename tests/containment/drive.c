@@ -166,7 +166,6 @@ static void make(const char *op, const char *id, const char *digest, char *rest)
 	const struct boundary_spec spec = {
 		.id = id,
 		.image_digest = digest,
-		.image_root = "",
 		.hostname = "drive-test",
 		.env = &env,
 		.ephemeral = ephemeral,

@@ -25,7 +25,6 @@ static struct boundary_spec spec_of(const char *id, bool ephemeral)
 {
 	return (struct boundary_spec){
 		.id = id,
-		.image_root = suite.kind->image_root,
 		.image_digest = suite.kind->image_digest,
 		.hostname = "contract",
 		.resources = { .cpus = 2, .memory_mib = 1024, .disk_mib = 1024, .pids = 4096 },

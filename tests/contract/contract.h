@@ -15,7 +15,7 @@ struct contract_kind {
 	struct boundary *(*open)(uv_loop_t *loop, const char **skip);
 	void (*close)(struct boundary *b); /* frees it, the sandboxes stay */
 	void (*done)(void);                /* after all: nothing may be left */
-	const char *image_root, *image_digest; /* as boundary_spec wants them */
+	const char *image_digest; /* as boundary_spec wants it */
 	bool exact_trees;                  /* whole-tree kill also finds what has cleared its environment and left its parents */
 };
 int contract_run(const struct contract_kind *kind);

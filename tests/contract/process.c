@@ -112,7 +112,6 @@ int main(void)
 						       .open = open_process,
 						       .close = close_process,
 						       .done = done,
-						       .image_root = image.root,
 						       .image_digest = image.digest,
 						       .exact_trees = true });
 	image_done(&image);

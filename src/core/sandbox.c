@@ -1,0 +1,124 @@
+/* What can be asked of a sandbox and changed about it without a change of its state. */
+#include "core/core_int.h"
+
+#include <errno.h>
+
+enum { ACTIVE_SAVE_MS = 10000 };
+
+void sandbox_touch(struct sandbox *s)
+{
+	s->row.active_ms = now_unix_ms();
+	if (s->row.active_ms - s->active_saved_ms > ACTIVE_SAVE_MS) {
+		s->active_saved_ms = s->row.active_ms;
+		store_sandbox_active(s->core->o.store, s->row.id, s->row.active_ms);
+	}
+}
+
+static int save(struct sandbox *s, struct err *e)
+{
+	uint64_t next_run = s->row.next_run;
+
+	s->row.updated_ms = now_unix_ms();
+	s->row.next_run = s->run_reserved; /* what the store holds is the bound of what may have been used */
+	int rc = store_sandbox_put(s->core->o.store, &s->row, e);
+	s->row.next_run = next_run;
+	return rc;
+}
+
+/* Applies a changed spec if it is valid and could be stored; consumes `changed` either way. */
+static int replace_spec(struct sandbox *s, struct sandbox_spec *changed, struct err *e)
+{
+	struct sandbox_spec old = s->row.spec;
+
+	int r = spec_validate(changed, e);
+	if (r < 0) {
+		spec_done(changed);
+		return r;
+	}
+	s->row.spec = *changed;
+	r = save(s, e);
+	if (r < 0) {
+		spec_done(&s->row.spec);
+		s->row.spec = old;
+		return r;
+	}
+	spec_done(&old);
+	return 0;
+}
+
+int sandbox_set_labels(struct sandbox *s, const struct pairs *labels, struct err *e)
+{
+	struct sandbox_spec changed;
+
+	spec_copy(&changed, &s->row.spec);
+	pairs_done(&changed.labels);
+	pairs_copy(&changed.labels, labels);
+	return replace_spec(s, &changed, e);
+}
+
+int sandbox_set_env(struct sandbox *s, const struct pairs *set, char *const *unset, struct err *e)
+{
+	struct sandbox_spec changed;
+	struct pairs kept = { 0 };
+
+	spec_copy(&changed, &s->row.spec);
+	for (size_t i = 0; i < changed.env.n; i++) {
+		bool drop = false;
+		for (char *const *u = unset; u && *u && !drop; u++)
+			drop = streq(*u, changed.env.v[i].key);
+		if (!drop)
+			pairs_add(&kept, changed.env.v[i].key, changed.env.v[i].value);
+	}
+	for (size_t i = 0; set && i < set->n; i++)
+		pairs_add(&kept, set->v[i].key, set->v[i].value);
+	pairs_done(&changed.env);
+	changed.env = kept;
+	return replace_spec(s, &changed, e);
+}
+
+int sandbox_set_lifetime(struct sandbox *s, const struct lifetime *l, struct err *e)
+{
+	struct sandbox_spec changed;
+
+	spec_copy(&changed, &s->row.spec);
+	changed.lifetime = *l;
+	return replace_spec(s, &changed, e);
+}
+
+int sandbox_set_extra(struct sandbox *s, const char *extra, struct err *e)
+{
+	struct sandbox_spec changed;
+
+	spec_copy(&changed, &s->row.spec);
+	free(changed.extra);
+	changed.extra = xstrdup(extra);
+	return replace_spec(s, &changed, e);
+}
+
+void sandbox_usage(struct sandbox *s, void (*done)(void *ctx, const struct err *e, const struct usage *u), void *ctx)
+{
+	struct err e;
+
+	if (s->boundary) {
+		s->boundary->ops->usage(s->boundary, s->row.id, done, ctx);
+		return;
+	}
+	err_set(&e, ERR_UNAVAILABLE, ENOSYS, "the boundary '%s' is not offered by this server now", s->row.boundary);
+	done(ctx, &e, NULL);
+}
+
+struct link_op *sandbox_op(struct sandbox *s, const struct op_spec *spec, const struct op_events *ev, void *ctx, struct err *e)
+{
+	struct op_spec filled = *spec;
+
+	if (s->row.state != SANDBOX_RUNNING || !s->link) {
+		err_set(e, ERR_CONFLICT, EBUSY, "the sandbox is not running (state %s)", sandbox_state_name(s->row.state));
+		return NULL;
+	}
+	sandbox_touch(s);
+	if (!filled.user)
+		filled.user = s->row.user;
+	if (!filled.cwd)
+		filled.cwd = s->row.spec.workdir;
+	return link_op_open(s->link, &filled, ev, ctx);
+}
