@@ -5,6 +5,43 @@
 #include "api/api.h"
 #include "core/core.h"
 
+#include <uthash.h>
+
+/* An asynchronous verb under way: what core's answer finds again. */
+struct call {
+	struct api *api;
+	void *ctx; /* the asker; key of the hash */
+	union {
+		api_sandbox_fn sandbox;
+		api_done_fn done;
+		api_run_fn run;
+		api_usage_fn usage;
+	} fn;
+	struct call *same_prev, *same_next; /* further calls of the same asker (utlist) */
+};
+
+struct asker {
+	void *ctx;
+	struct call *calls;
+	UT_hash_handle hh;
+};
+
+struct api {
+	uv_loop_t *loop;
+	struct core *core;
+	struct asker *askers;
+	struct image last_image; /* behind the view of api_image_get */
+	const char *boundaries[8];
+	struct resources defaults;
+};
+
+struct call *api_call(struct api *a, void *ctx);
+/* Takes the call off its asker's list. Returns whether there still is somebody to tell; frees nothing. */
+bool api_call_end(struct call *c);
+void api_answer_done(void *ctx, const struct err *e, struct sandbox *s);
+
+/* 0, or ERR_DENIED. */
+int api_need_operator(const struct caller *c, struct err *e);
 /* The caller's sandbox of this id or name; NULL and e (ERR_NOT_FOUND, the same for another tenant's) when there is none. */
 struct sandbox *api_lookup(struct api *a, const struct caller *c, const char *ref, struct err *e);
 

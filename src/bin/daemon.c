@@ -6,6 +6,7 @@
 #include "dialect/native/native.h"
 #include "server/server.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -14,6 +15,43 @@
 #include <unistd.h>
 
 enum { BOUNDARIES_MAX = 4, GRACE_MS = 2000 };
+
+/* --- the dialects: all that a new one needs here is a line in the table --- */
+
+static void *open_native(uv_loop_t *loop, struct api *api, struct server *server, const struct serve_options *o, struct err *e)
+{
+	(void)o;
+	struct native *n = native_new(loop, api, server);
+	if (!n)
+		err_set(e, ERR_INTERNAL, EINVAL, "the native dialect's routes were refused");
+	return n;
+}
+
+static void close_native(void *n)
+{
+	native_free(n);
+}
+
+static void *open_daytona(uv_loop_t *loop, struct api *api, struct server *server, const struct serve_options *o, struct err *e)
+{
+	const struct daytona_options options = { .public_url = o->public_url };
+
+	return daytona_new(loop, api, server, &options, e);
+}
+
+static void close_daytona(void *d)
+{
+	daytona_free(d);
+}
+
+static const struct {
+	void *(*open)(uv_loop_t *loop, struct api *api, struct server *server, const struct serve_options *o, struct err *e);
+	void (*close)(void *dialect);
+	bool after_server; /* it is closed once no request can reach it any more */
+} dialects[] = {
+	{ open_native, close_native, true },
+	{ open_daytona, close_daytona, false },
+};
 
 struct daemon {
 	uv_loop_t *loop;
@@ -26,8 +64,7 @@ struct daemon {
 	struct image_store *images;
 	struct core *core;
 	struct api *api;
-	struct native *native;
-	struct daytona *daytona;
+	void *dialects[ARRAY_LEN(dialects)];
 	uv_signal_t on_term, on_int;
 	uv_poll_t lifetime;
 	bool watching_lifetime, ending, lost;
@@ -63,8 +100,8 @@ int daemon_new(uv_loop_t *loop, const struct serve_options *o, struct daemon **r
 
 void daemon_add_boundary(struct daemon *d, struct boundary *b)
 {
-	if (d->n_boundaries < BOUNDARIES_MAX)
-		d->boundaries[d->n_boundaries++] = b;
+	assert(d->n_boundaries < BOUNDARIES_MAX);
+	d->boundaries[d->n_boundaries++] = b;
 }
 
 void daemon_free(struct daemon *d)
@@ -78,14 +115,28 @@ void daemon_free(struct daemon *d)
 
 /* --- ending: refuse new work, let answers finish, end or leave the sandboxes, close everything, the loop runs out --- */
 
+static void close_dialects(struct daemon *d, bool after_server)
+{
+	for (size_t i = 0; i < ARRAY_LEN(dialects); i++) {
+		if (d->dialects[i] && dialects[i].after_server == after_server)
+			dialects[i].close(take_ptr(&d->dialects[i]));
+	}
+}
+
+static void close_front(struct daemon *d)
+{
+	close_dialects(d, false);
+	if (d->server)
+		server_free(take_ptr(&d->server));
+	close_dialects(d, true);
+}
+
 /* No request is left: the dialects and the server close their handles, and the loop runs out. */
 static void on_core_closed(void *ctx)
 {
 	struct daemon *d = ctx;
 
-	daytona_free(take_ptr(&d->daytona));
-	server_free(take_ptr(&d->server));
-	native_free(take_ptr(&d->native));
+	close_front(d);
 	for (size_t i = 0; i < d->n_boundaries; i++)
 		d->boundaries[i]->ops->free(d->boundaries[i]);
 	d->n_boundaries = 0;
@@ -202,7 +253,6 @@ static void watch(struct daemon *d)
 static int assemble(struct daemon *d, const char *state_dir, const char *key_path, struct err *e)
 {
 	auto_free char *db = xasprintf("%s/caisson.db", state_dir);
-	const struct daytona_options daytona = { .public_url = d->o->public_url };
 
 	int rc = store_open(db, &d->store, e);
 	if (rc < 0)
@@ -220,21 +270,17 @@ static int assemble(struct daemon *d, const char *state_dir, const char *key_pat
 	if (rc < 0)
 		return rc;
 	d->api = api_new(d->loop, d->core);
-	d->native = native_new(d->loop, d->api, d->server);
-	if (!d->native)
-		return err_set(e, ERR_INTERNAL, EINVAL, "the native dialect's routes were refused");
-	d->daytona = daytona_new(d->loop, d->api, d->server, &daytona, e);
-	return d->daytona ? 0 : -EINVAL;
+	for (size_t i = 0; i < ARRAY_LEN(dialects); i++) {
+		d->dialects[i] = dialects[i].open(d->loop, d->api, d->server, d->o, e);
+		if (!d->dialects[i])
+			return -EINVAL;
+	}
+	return 0;
 }
 
 static void disassemble(struct daemon *d)
 {
-	if (d->daytona)
-		daytona_free(d->daytona);
-	if (d->server)
-		server_free(take_ptr(&d->server));
-	if (d->native)
-		native_free(d->native);
+	close_front(d);
 	api_free(d->api);
 	core_free(d->core);
 	image_store_free(d->images);
