@@ -192,7 +192,7 @@ static int load_text(struct str text, json_t **ret, struct err *e)
 {
 	json_error_t je;
 	json_t *j = json_loadb(text.p ? text.p : "", text.n, 0, &je);
-	if (j && json_is_object(j)) {
+	if (json_is_object(j)) {
 		*ret = j;
 		return 0;
 	}
