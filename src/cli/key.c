@@ -32,7 +32,7 @@ static int run_new(struct cli *cli, int argc, char **argv)
 	auto_args struct args a;
 	const char *tenant = NULL;
 	bool operator_ = false;
-	json_t *made;
+	json_t *made = NULL;
 
 	args_init(&a, cli, argc, argv, false);
 	for (int o; (o = args_next(&a)) > 0;) {
@@ -65,7 +65,7 @@ static int run_ls(struct cli *cli, int argc, char **argv)
 {
 	static const char *const headings[] = { "ID", "NAME", "TENANT", "OPERATOR", "STATE", "CREATED (UTC)", "LAST USED (UTC)" };
 	auto_args struct args a;
-	json_t *o;
+	json_t *o = NULL;
 
 	args_init(&a, cli, argc, argv, false);
 	while (args_next(&a) > 0)

@@ -172,31 +172,39 @@ static void say(const char *kind, const char *text)
 	fwrite(b.data, 1, b.len, stderr);
 }
 
-#define FORMAT_INTO(text)                          \
-	char text[2048];                           \
-	do {                                       \
-		va_list ap;                        \
-		va_start(ap, fmt);                 \
-		vsnprintf(text, sizeof text, fmt, ap); \
-		va_end(ap);                        \
-	} while (0)
+enum { TEXT_MAX = 2048 };
 
 void cli_warn(const char *fmt, ...)
 {
-	FORMAT_INTO(text);
+	char text[TEXT_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
 	say(NULL, text);
 }
 
 int cli_fail(const char *fmt, ...)
 {
-	FORMAT_INTO(text);
+	char text[TEXT_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
 	say("local", text);
 	return CLI_FAILED;
 }
 
 int cli_usage(const struct cli *cli, const char *fmt, ...)
 {
-	FORMAT_INTO(text);
+	char text[TEXT_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
 	if (cli->command) {
 		size_t n = strlen(text);
 		snprintf(text + n, sizeof text - n, " (see: caisson help %s)", cli->command->name);
