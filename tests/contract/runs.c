@@ -342,7 +342,7 @@ static void terminals(void **state)
 	link_run_stdin_eof(d->link, r->id);
 	assert_true(drive_until(d, &r->ended));
 	assert_true(got_is(r, 0, "line\r\nline\r\n", ""));
-	r = drive_start(d, &(struct link_run_spec){ .argv = ARGV("sh", "-c", "echo up; sleep 60"), .pty = true, .stdin_open = true });
+	r = drive_start(d, &(struct link_run_spec){ .argv = ARGV("sh", "-c", "echo up; exec sleep 60"), .pty = true, .stdin_open = true });
 	while (!r->out[0].len)
 		drive_for(d, 10);
 	assert_int_equal(link_run_stdin(d->link, r->id, STR("\003")), 0); /* ^C */
