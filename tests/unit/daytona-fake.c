@@ -1,67 +1,4 @@
-#include "daytona-fake.h"
-
-#include <assert.h>
-#include <errno.h>
-#include <stdio.h>
-
-enum { SANDBOXES = 16, RUNS = 64, FILES = 64, SESSIONS = 8 };
-
-struct box {
-	bool used;
-	char id[37];
-	struct sandbox_spec spec;
-	enum sandbox_state state;
-};
-struct fake_run {
-	struct box *box;
-	char id[16];
-	struct run_spec spec;
-	struct fake_command what;
-	bool pty_open;
-	struct buf in;
-};
-struct fake_session {
-	struct box *box;
-	char *id;
-	bool alive;
-};
-struct follower {
-	uv_timer_t timer; /* first: freed by close */
-	struct api *a;
-	struct fake_run *run;
-	uint64_t at[2];
-	struct follower_events ev;
-	void *ctx;
-	bool paused, ended, freed;
-};
-struct api_op {
-	uv_timer_t timer;
-	struct api *a;
-	struct op_spec spec;
-	char *path;
-	struct op_events ev;
-	void *ctx;
-	size_t room, sent;
-	struct buf in;
-	bool opened, eof, paused, done;
-};
-struct subscription {
-	struct subscription *next;
-	void (*on_event)(void *, const struct event_view *);
-	void *ctx;
-	struct api *a;
-};
-struct api {
-	uv_loop_t *loop;
-	struct box boxes[SANDBOXES];
-	struct fake_run runs[RUNS];
-	size_t n_runs, pending;
-	struct fake_session sessions[SESSIONS];
-	struct fake_file files[FILES];
-	struct subscription *subscriptions;
-	struct sandbox_spec last;
-	struct buf head;
-};
+#include "daytona-fake-int.h"
 
 static const struct fake_command *commands;
 static size_t n_commands;
@@ -154,7 +91,7 @@ int api_authenticate(struct api *a, struct str key, struct caller *ret, struct e
 	return 0;
 }
 
-static struct box *lookup(struct api *a, const char *ref, struct err *e)
+struct box *fake_lookup(struct api *a, const char *ref, struct err *e)
 {
 	for (size_t i = 0; i < SANDBOXES; i++)
 		if (a->boxes[i].used && (streq(a->boxes[i].id, ref) || streq(a->boxes[i].spec.name, ref)))
@@ -166,13 +103,13 @@ static struct box *lookup(struct api *a, const char *ref, struct err *e)
 int api_authenticate_preview(struct api *a, const char *ref, struct str token, struct caller *ret, struct err *e)
 {
 	(void)ret;
-	return lookup(a, ref, e) && str_eqz(token, FAKE_TOKEN) ? 0 : err_set(e, ERR_UNAUTHENTICATED, 0, "no");
+	return fake_lookup(a, ref, e) && str_eqz(token, FAKE_TOKEN) ? 0 : err_set(e, ERR_UNAUTHENTICATED, 0, "no");
 }
 
 int api_owner_of(struct api *a, const char *id, struct caller *ret, struct err *e)
 {
 	(void)ret;
-	return lookup(a, id, e) ? 0 : -ENOENT;
+	return fake_lookup(a, id, e) ? 0 : -ENOENT;
 }
 
 /* --- sandboxes --- */
@@ -206,7 +143,7 @@ void api_sandbox_create(struct api *a, const struct caller *c, const struct sand
 	if (rc == 0 && spec->image && !streq(spec->image, "default") && !streq(spec->image, "debian:12"))
 		rc = err_set(&e, ERR_NOT_FOUND, ENOENT, "image %s is not here: default, debian:12 are", spec->image);
 	struct err quiet;
-	if (rc == 0 && spec->name && lookup(a, spec->name, &quiet))
+	if (rc == 0 && spec->name && fake_lookup(a, spec->name, &quiet))
 		rc = err_set(&e, ERR_CONFLICT, EEXIST, "name %s is taken", spec->name);
 	if (rc < 0) {
 		done(ctx, &e, NULL);
@@ -218,6 +155,7 @@ void api_sandbox_create(struct api *a, const struct caller *c, const struct sand
 	random_uuid(b->id);
 	spec_init(&b->spec);
 	b->spec.name = xstrdup(spec->name ? spec->name : b->id);
+	free(b->spec.image);
 	b->spec.image = xstrdup(spec->image);
 	b->spec.user = xstrdup(spec->user);
 	b->spec.workdir = xstrdup(spec->workdir);
@@ -235,7 +173,7 @@ void api_sandbox_create(struct api *a, const struct caller *c, const struct sand
 int api_sandbox_get(struct api *a, const struct caller *c, const char *ref, struct sandbox_view *ret, struct err *e)
 {
 	(void)c;
-	struct box *b = lookup(a, ref, e);
+	struct box *b = fake_lookup(a, ref, e);
 	if (!b)
 		return -ENOENT;
 	view_of(b, ret);
@@ -274,7 +212,7 @@ static void enter(struct api *a, const char *ref, enum sandbox_state state, api_
 {
 	struct err e = { 0 };
 	struct sandbox_view v;
-	struct box *b = lookup(a, ref, &e);
+	struct box *b = fake_lookup(a, ref, &e);
 	if (!b) {
 		done(ctx, &e, NULL);
 		return;
@@ -311,7 +249,7 @@ void api_sandbox_delete(struct api *a, const struct caller *c, const char *ref, 
 {
 	(void)c;
 	struct err e = { 0 };
-	struct box *b = lookup(a, ref, &e);
+	struct box *b = fake_lookup(a, ref, &e);
 	if (b) {
 		b->used = false;
 		b->state = SANDBOX_DELETED;
@@ -322,7 +260,7 @@ void api_sandbox_delete(struct api *a, const struct caller *c, const char *ref, 
 int api_sandbox_set_labels(struct api *a, const struct caller *c, const char *ref, const struct pairs *labels, struct err *e)
 {
 	(void)c;
-	struct box *b = lookup(a, ref, e);
+	struct box *b = fake_lookup(a, ref, e);
 	if (!b)
 		return -ENOENT;
 	pairs_done(&b->spec.labels);
@@ -332,7 +270,7 @@ int api_sandbox_set_labels(struct api *a, const struct caller *c, const char *re
 int api_sandbox_set_env(struct api *a, const struct caller *c, const char *ref, const struct pairs *set, char *const *unset, struct err *e)
 {
 	(void)c;
-	struct box *b = lookup(a, ref, e);
+	struct box *b = fake_lookup(a, ref, e);
 	if (!b)
 		return -ENOENT;
 	struct pairs env = { 0 };
@@ -352,7 +290,7 @@ int api_sandbox_set_env(struct api *a, const struct caller *c, const char *ref, 
 int api_sandbox_set_lifetime(struct api *a, const struct caller *c, const char *ref, const struct lifetime *l, struct err *e)
 {
 	(void)c;
-	struct box *b = lookup(a, ref, e);
+	struct box *b = fake_lookup(a, ref, e);
 	if (!b)
 		return -ENOENT;
 	b->spec.lifetime = *l;
@@ -361,7 +299,7 @@ int api_sandbox_set_lifetime(struct api *a, const struct caller *c, const char *
 int api_sandbox_set_extra(struct api *a, const struct caller *c, const char *ref, const char *extra, struct err *e)
 {
 	(void)c;
-	struct box *b = lookup(a, ref, e);
+	struct box *b = fake_lookup(a, ref, e);
 	if (!b)
 		return -ENOENT;
 	free(b->spec.extra);
@@ -371,7 +309,7 @@ int api_sandbox_set_extra(struct api *a, const struct caller *c, const char *ref
 int api_sandbox_touch(struct api *a, const struct caller *c, const char *ref, struct err *e)
 {
 	(void)c;
-	return lookup(a, ref, e) ? 0 : -ENOENT;
+	return fake_lookup(a, ref, e) ? 0 : -ENOENT;
 }
 void api_sandbox_usage(struct api *a, const struct caller *c, const char *ref, api_usage_fn done, void *ctx)
 {
@@ -405,7 +343,7 @@ void api_run_start(struct api *a, const struct caller *c, const char *ref, const
 {
 	(void)c;
 	struct err e = { 0 };
-	struct box *b = lookup(a, ref, &e);
+	struct box *b = fake_lookup(a, ref, &e);
 	if (!b || run_spec_validate(spec, &e) < 0) {
 		done(ctx, &e, NULL);
 		return;
@@ -445,7 +383,7 @@ void api_run_start(struct api *a, const struct caller *c, const char *ref, const
 
 static struct fake_run *find_run(struct api *a, const char *ref, const char *id, struct err *e)
 {
-	struct box *b = lookup(a, ref, e);
+	struct box *b = fake_lookup(a, ref, e);
 	for (size_t i = 0; b && i < a->n_runs; i++)
 		if (a->runs[i].box == b && streq(a->runs[i].id, id))
 			return &a->runs[i];
@@ -467,7 +405,7 @@ int api_run_list(struct api *a, const struct caller *c, const char *ref, const c
                  struct err *e)
 {
 	(void)c;
-	struct box *b = lookup(a, ref, e);
+	struct box *b = fake_lookup(a, ref, e);
 	if (!b)
 		return -ENOENT;
 	for (size_t i = 0; i < a->n_runs; i++) {
@@ -577,7 +515,7 @@ void follower_resume(struct follower *f)
 {
 	f->paused = false;
 }
-static void free_handle(uv_handle_t *h)
+void fake_free_handle(uv_handle_t *h)
 {
 	free(h);
 }
@@ -586,14 +524,14 @@ void follower_free(struct follower *f)
 	assert(!f->freed);
 	f->freed = true;
 	f->a->pending--;
-	uv_close((uv_handle_t *)&f->timer, free_handle);
+	uv_close((uv_handle_t *)&f->timer, fake_free_handle);
 }
 
 /* --- sessions --- */
 
 static struct fake_session *find_session(struct api *a, const char *ref, const char *id, struct err *e)
 {
-	struct box *b = lookup(a, ref, e);
+	struct box *b = fake_lookup(a, ref, e);
 	for (size_t i = 0; b && i < SESSIONS; i++)
 		if (a->sessions[i].box == b && streq(a->sessions[i].id, id))
 			return &a->sessions[i];
@@ -613,13 +551,13 @@ void api_session_create(struct api *a, const struct caller *c, const char *ref, 
 	size_t i = 0;
 	while (a->sessions[i].id)
 		i++;
-	a->sessions[i] = (struct fake_session){ lookup(a, ref, &e), xstrdup(id), !streq(id, "dead") };
+	a->sessions[i] = (struct fake_session){ fake_lookup(a, ref, &e), xstrdup(id), !streq(id, "dead") };
 	done(ctx, NULL);
 }
 int api_session_list(struct api *a, const struct caller *c, const char *ref, void (*each)(void *, const struct session_view *), void *ctx, struct err *e)
 {
 	(void)c;
-	struct box *b = lookup(a, ref, e);
+	struct box *b = fake_lookup(a, ref, e);
 	for (size_t i = 0; i < SESSIONS; i++)
 		if (a->sessions[i].id && a->sessions[i].box == b)
 			each(ctx, &(struct session_view){ a->sessions[i].id, a->sessions[i].alive, 0 });
@@ -644,248 +582,4 @@ void api_session_delete(struct api *a, const struct caller *c, const char *ref, 
 		*s = (struct fake_session){ 0 };
 	}
 	done(ctx, s ? NULL : &e);
-}
-
-/* --- operations --- */
-
-static void op_finish(struct api_op *op, const struct err *e)
-{
-	op->done = true;
-	op->a->pending--;
-	op->ev.on_end(op->ctx, e);
-	uv_close((uv_handle_t *)&op->timer, free_handle);
-	free(op->path);
-	buf_done(&op->in);
-}
-
-static const struct file_info plain_info = { .path = "x", .name = "x", .type = FILE_REGULAR, .size = 3, .mode = 0640, .uid = 1000, .gid = 1000,
-	                                     .owner = "daytona", .group = "daytona", .mtime_ms = 1767225600000 };
-
-static bool step_read(struct api_op *op)
-{
-	const struct fake_file *f = fake_file(op->a, op->path);
-	struct err e;
-	if (!f) {
-		err_set(&e, ERR_FILE_NOT_FOUND, ENOENT, "%s: no such file", op->path);
-		op_finish(op, &e);
-		return false;
-	}
-	if (!op->opened) {
-		struct file_info info = plain_info;
-		info.path = op->path;
-		info.size = f->data.len;
-		op->opened = true;
-		op->ev.on_info(op->ctx, &info);
-		op->ev.on_open(op->ctx);
-		return true;
-	}
-	size_t n = MIN(f->data.len - op->sent, 1 << 15);
-	if (n == 0) {
-		op_finish(op, NULL);
-		return false;
-	}
-	struct str bytes = { f->data.data + op->sent, n };
-	op->sent += n;
-	op->ev.on_data(op->ctx, bytes);
-	return true;
-}
-
-static void step_write(struct api_op *op)
-{
-	struct err e;
-	if (strncmp(op->path, "/forbidden", 10) == 0) {
-		err_set(&e, ERR_FILE_DENIED, EACCES, "permission denied");
-		op_finish(op, &e);
-		return;
-	}
-	op->opened = true;
-	if (op->eof) {
-		fake_put_file(op->a, op->path, op->in.data, op->in.len);
-		op_finish(op, NULL);
-		return;
-	}
-	size_t before = op->room;
-	op->room = 1000;
-	if (before == 0)
-		op->ev.on_room(op->ctx);
-}
-
-/* Answers any request with its own head. */
-static void step_connect(struct api_op *op)
-{
-	struct err e;
-	if (op->spec.port == 1) {
-		err_set(&e, ERR_UNAVAILABLE, ECONNREFUSED, "nothing listens on port 1");
-		op_finish(op, &e);
-		return;
-	}
-	if (!op->opened) {
-		op->opened = true;
-		op->room = 1 << 16;
-		op->ev.on_open(op->ctx);
-		return;
-	}
-	if (op->in.len && strstr(op->in.data, "\r\n\r\n")) {
-		buf_reset(&op->a->head);
-		buf_add(&op->a->head, op->in.data, op->in.len);
-		buf_reset(&op->in);
-		const char *reply = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\ninside";
-		op->ev.on_data(op->ctx, str_of(reply));
-	}
-}
-
-static void op_step(uv_timer_t *t)
-{
-	struct api_op *op = (struct api_op *)t;
-	struct err e;
-	struct pairs values = { 0 };
-	if (op->done || op->paused)
-		return;
-	switch ((int)op->spec.kind) {
-	case OP_READ:
-		step_read(op);
-		return;
-	case OP_WRITE:
-		step_write(op);
-		return;
-	case OP_CONNECT:
-		step_connect(op);
-		return;
-	case OP_STAT:
-	case OP_LIST:
-		if (strstr(op->path, "none")) {
-			err_set(&e, ERR_FILE_NOT_FOUND, ENOENT, "%s: no such file", op->path);
-			op_finish(op, &e);
-			return;
-		}
-		struct file_info info = plain_info;
-		info.path = op->spec.kind == OP_STAT ? op->path : "x";
-		op->ev.on_info(op->ctx, &info);
-		break;
-	case OP_FIND:
-		op->ev.on_match(op->ctx, "/d/x", 7, STR("a \xff b"));
-		break;
-	case OP_SEARCH:
-		op->ev.on_match(op->ctx, "/d/x.py", 0, (struct str){ 0 });
-		break;
-	case OP_REMOVE:
-	case OP_MOVE:
-	case OP_REPLACE:
-		if (strstr(op->path, "bad")) {
-			int n = op->spec.kind == OP_MOVE ? EEXIST : EISDIR;
-			err_set(&e, op->spec.kind == OP_MOVE ? ERR_CONFLICT : ERR_INVALID, n, "%s: no", op->path);
-			op_finish(op, &e);
-			return;
-		}
-		break;
-	case OP_PORTS:
-		pairs_add(&values, "8000", "any");
-		pairs_add(&values, "junk", "x");
-		break;
-	case OP_USERINFO:
-		pairs_add(&values, "home", "/home/daytona");
-		pairs_add(&values, "workdir", "/work");
-		break;
-	default:
-		break;
-	}
-	if (values.n)
-		op->ev.on_values(op->ctx, &values);
-	pairs_done(&values);
-	if (!op->done)
-		op_finish(op, NULL);
-}
-
-struct api_op *api_op_open(struct api *a, const struct caller *c, const char *ref, const struct op_spec *spec, const struct op_events *ev, void *ctx,
-                           struct err *e)
-{
-	(void)c;
-	if (!lookup(a, ref, e))
-		return NULL;
-	struct api_op *op = xcalloc(1, sizeof(*op));
-	*op = (struct api_op){ .a = a, .spec = *spec, .path = xstrdup(spec->path), .ev = *ev, .ctx = ctx };
-	buf_init(&op->in, 64 << 20);
-	uv_timer_init(a->loop, &op->timer);
-	uv_timer_start(&op->timer, op_step, 1, 1);
-	a->pending++;
-	return op;
-}
-size_t api_op_room(const struct api_op *op)
-{
-	return op->room;
-}
-int api_op_write(struct api_op *op, struct str bytes)
-{
-	assert(!op->eof && !op->done);
-	if (bytes.n > op->room)
-		return -EAGAIN;
-	op->room -= bytes.n;
-	return buf_add(&op->in, bytes.p, bytes.n);
-}
-void api_op_eof(struct api_op *op)
-{
-	op->eof = true;
-}
-void api_op_pause(struct api_op *op)
-{
-	op->paused = true;
-}
-void api_op_resume(struct api_op *op)
-{
-	op->paused = false;
-}
-void api_op_cancel(struct api_op *op)
-{
-	assert(!op->done);
-	op->done = true;
-	op->a->pending--;
-	uv_close((uv_handle_t *)&op->timer, free_handle);
-	free(op->path);
-	buf_done(&op->in);
-}
-
-/* --- images, server, events --- */
-
-static const char *const image_names[] = { "default", "debian:12", NULL };
-static const struct image_view the_image = { .digest = "sha256:0", .names = image_names, .size_bytes = 1 << 30, .created_ms = 1767225600000 };
-
-int api_image_list(struct api *a, const struct caller *c, void (*each)(void *, const struct image_view *), void *ctx, struct err *e)
-{
-	(void)a, (void)c, (void)e;
-	each(ctx, &the_image);
-	return 0;
-}
-int api_image_get(struct api *a, const struct caller *c, const char *ref, struct image_view *ret, struct err *e)
-{
-	(void)a, (void)c;
-	*ret = the_image;
-	return streq(ref, "default") ? 0 : err_set(e, ERR_NOT_FOUND, ENOENT, "no image %s", ref);
-}
-int api_image_remove(struct api *a, const struct caller *c, const char *ref, struct err *e)
-{
-	(void)a, (void)c, (void)ref;
-	return err_set(e, ERR_DENIED, 0, "only an operator's key may remove images");
-}
-int api_info(struct api *a, struct server_info *ret)
-{
-	(void)a;
-	static const struct resources defaults = { 1, 1024, 3072, 100 };
-	*ret = (struct server_info){ .version = "1.2.3", .defaults = &defaults };
-	return 0;
-}
-struct subscription *api_subscribe(struct api *a, const struct caller *c, void (*on_event)(void *, const struct event_view *), void *ctx)
-{
-	(void)c;
-	struct subscription *s = xcalloc(1, sizeof(*s));
-	*s = (struct subscription){ a->subscriptions, on_event, ctx, a };
-	a->subscriptions = s;
-	return s;
-}
-void subscription_free(struct subscription *s)
-{
-	struct subscription **at = &s->a->subscriptions;
-	while (*at != s)
-		at = &(*at)->next;
-	*at = s->next;
-	free(s);
 }

@@ -14,7 +14,9 @@ struct daytona;
 
 struct daytona_options {
 	const char *public_url;     /* "http://127.0.0.1:4780", without a trailing slash; NULL = http:// + the Host of each request */
-	const char *preview_domain; /* NULL = "preview.localhost" */
+	/* Every name under it leads to this server (wildcard DNS): links to ports are then given by host. NULL: links by path, and
+	 * the host form under "preview.localhost", which browsers resolve by themselves. */
+	const char *preview_domain;
 	const char *target;         /* region name shown; NULL = "local" */
 };
 

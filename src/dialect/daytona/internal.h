@@ -21,6 +21,7 @@ struct daytona {
 	struct api *api;
 	struct server *server;
 	char *public_url, *preview_domain, *target;
+	bool link_by_host; /* preview links are given in the host form */
 	struct route *routes;
 	size_t n_routes;
 	char **patterns; /* heap strings that routes point to */

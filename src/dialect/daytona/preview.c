@@ -37,6 +37,19 @@ static bool port_of(struct daytona *d, struct request *r, struct sandbox_view *r
 	return rc >= 0;
 }
 
+/* By path, unless the operator says that names under a domain of his lead here. Some clients keep only host and port of a
+ * link and so need that. */
+static char *link_url(const struct daytona *d, const struct request *r, const char *id, const char *token, int64_t port)
+{
+	auto_free char *base = base_url(d, r);
+	if (!d->link_by_host)
+		return xasprintf("%s" BASE_PATH "/preview/%s%s%s/%d", base, id, token ? "~" : "", token ? token : "", (int)port);
+	const char *host = strstr(base, "://"), *colon = host ? strchr(host + 3, ':') : NULL; /* a literal IPv6 base has no domain */
+	int scheme = host ? (int)(host - base) : 0;
+	return xasprintf("%.*s://%d-%s%s%s.%s%s", scheme ? scheme : 4, scheme ? base : "http", (int)port, id, token ? "-" : "", token ? token : "",
+	                 d->preview_domain, colon && base[scheme + 3] != '[' ? colon : "");
+}
+
 static void handle_preview_url(struct request *r, void *daytona)
 {
 	struct daytona *d = daytona;
@@ -44,10 +57,10 @@ static void handle_preview_url(struct request *r, void *daytona)
 	int64_t port;
 	if (!port_of(d, r, &v, &port))
 		return;
-	auto_free char *base = base_url(d, r);
+	auto_free char *url = link_url(d, r, v.id, NULL, port);
 	json_t *o = json_object();
 	put(o, "sandboxId", json_string(v.id));
-	put(o, "url", json_sprintf("%s" BASE_PATH "/preview/%s/%d", base, v.id, (int)port));
+	put(o, "url", json_string(url));
 	put(o, "token", textz_json(v.preview_token ? v.preview_token : ""));
 	req_reply_json(r, 200, o);
 }
@@ -80,7 +93,7 @@ static void handle_sign(struct request *r, void *daytona)
 		return;
 	}
 	char token[SIGNED_TOKEN + 1];
-	auto_free char *id = xstrdup(v.id), *base = base_url(d, r);
+	auto_free char *id = xstrdup(v.id);
 	random_hex(token, SIGNED_TOKEN / 2);
 	json_t *links = signed_links(&v);
 	while (json_array_size(links) >= SIGNED_MAX)
@@ -95,7 +108,8 @@ static void handle_sign(struct request *r, void *daytona)
 	put(o, "sandboxId", json_string(id));
 	put(o, "port", json_integer(port));
 	put(o, "token", json_string(token));
-	put(o, "url", json_sprintf("%s" BASE_PATH "/preview/%s~%s/%d", base, id, token, (int)port));
+	auto_free char *url = link_url(d, r, id, token, port);
+	put(o, "url", json_string(url));
 	req_reply_json(r, 200, o);
 }
 
