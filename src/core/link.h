@@ -69,8 +69,8 @@ struct link_run_spec {
 	uint16_t rows, cols;
 	uint64_t timeout_ms;
 };
-/* (A closed link ignores the call: on_closed is the answer.) bash, sh, python and node's stdin read /dev/fd; node itself does not run a
- * script by such a path: give it a suffix. */
+/* (A closed link ignores the call: on_closed is the answer.) sh, bash and python run a script by its /dev/fd path; node does not, for it
+ * wants to resolve it: give it a suffix. */
 void link_run_start(struct link *l, uint64_t run, const struct link_run_spec *spec);
 /* Go on delivering from these offsets (bytes the daemon already has are not sent again). */
 void link_run_attach(struct link *l, uint64_t run, uint64_t stdout_offset, uint64_t stderr_offset);

@@ -274,23 +274,18 @@ static int take_match(struct link_op *op, struct str payload)
 
 static int take_values(struct link_op *op, struct str payload)
 {
-	struct pair *v = NULL;
 	struct pairs pairs = { 0 };
 	const char *name, *value;
 	int r;
 
 	while ((r = guest_value_next(&payload, &name, &value)) > 0 && pairs.n < VALUES_MAX) {
-		v = xreallocarray(v, pairs.n + 1, sizeof *v);
-		v[pairs.n++] = (struct pair){ xstrdup(name), xstrdup(value) };
+		/* not pairs_add: looking for an equal key each time would give a guest our time for nothing */
+		pairs.v = xreallocarray(pairs.v, pairs.n + 1, sizeof *pairs.v);
+		pairs.v[pairs.n++] = (struct pair){ xstrdup(name), xstrdup(value) };
 	}
-	pairs.v = v;
 	if (r == 0 && op->ev->on_values)
 		op->ev->on_values(op->ctx, &pairs);
-	for (size_t i = 0; i < pairs.n; i++) {
-		free(v[i].key);
-		free(v[i].value);
-	}
-	free(v);
+	pairs_done(&pairs);
 	return r == 0 ? 0 : -EPROTO;
 }
 

@@ -106,19 +106,27 @@ static bool read_stat(int proc, const char *name, struct proc *ret)
 {
 	uint64_t pid;
 	auto_buf struct buf b;
-	char path[32], state;
-	int parent, pgrp, session;
+	char path[32];
+	long v[3]; /* parent, process group, session */
 
 	buf_init(&b, 8192);
 	snprintf(path, sizeof path, "%.16s/stat", name);
 	load_at(proc, path, &b);
 	/* the program's name may contain anything, so count from its closing parenthesis */
 	const char *paren = b.data ? strrchr(b.data, ')') : NULL;
-	if (!paren || sscanf(paren + 1, " %c %d %d %d", &state, &parent, &pgrp, &session) != 4 || state == 'Z' || state == 'X')
+	if (!paren || paren[1] != ' ' || !paren[2] || paren[2] == 'Z' || paren[2] == 'X')
 		return false;
+	const char *at = paren + 3;
+	for (size_t i = 0; i < ARRAY_LEN(v); i++) {
+		char *end;
+		v[i] = strtol(at, &end, 10);
+		if (end == at)
+			return false;
+		at = end;
+	}
 	if (parse_u64(str_of(name), INT32_MAX, &pid) < 0)
 		return false;
-	*ret = (struct proc){ .pid = (pid_t)pid, .parent = parent, .pgrp = pgrp, .session = session };
+	*ret = (struct proc){ .pid = (pid_t)pid, .parent = (pid_t)v[0], .pgrp = (pid_t)v[1], .session = (pid_t)v[2] };
 	return ret->pid > 1;
 }
 

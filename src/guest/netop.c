@@ -142,17 +142,39 @@ static void add_port(struct buf *values, unsigned *seen, size_t *seen_n, unsigne
 	(void)guest_value_add(values, number, loopback ? "loopback" : "any");
 }
 
+/* "  0: 0100007F:1F90 00000000:0000 0A ...": local address and port, the other end, state; 0A listens. */
+static void scan_line(char *line, struct buf *values, unsigned *seen, size_t *seen_n)
+{
+	char *at = strchr(line, ':');
+	char *address = at ? at + 1 + strspn(at + 1, " ") : NULL;
+	char *port = address ? strchr(address, ':') : NULL;
+	char *other = port ? strchr(port, ' ') : NULL;
+	char *state = other ? strchr(other + 1, ' ') : NULL;
+
+	if (!state || strtoul(state, NULL, 16) != 0x0a)
+		return;
+	*port = '\0';
+	unsigned long number = strtoul(port + 1, NULL, 16);
+	if (number > 0 && number < 65536)
+		add_port(values, seen, seen_n, (unsigned)number, streq(address, "0100007F") || streq(address, "00000000000000000000000001000000"));
+}
+
 static void scan(const char *path, struct buf *values, unsigned *seen, size_t *seen_n)
 {
-	FILE *f = fopen(path, "re");
-	char line[512], address[64];
-	unsigned port, state;
+	auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	auto_buf struct buf b;
+	ssize_t n = 1;
 
-	while (f && fgets(line, sizeof line, f))
-		if (sscanf(line, " %*u: %60[0-9A-Fa-f]:%4x %*[0-9A-Fa-f]:%*x %2x", address, &port, &state) == 3 && state == 0x0a)
-			add_port(values, seen, seen_n, port, streq(address, "0100007F") || streq(address, "00000000000000000000000001000000"));
-	if (f)
-		fclose(f);
+	buf_init(&b, 64 * 1024 * 1024);
+	while (fd >= 0 && n > 0) {
+		char *to = buf_reserve(&b, 16384);
+		n = to ? read(fd, to, 16384) : 0;
+		buf_grew(&b, (size_t)MAX(n, 0));
+	}
+	for (char *line = b.data, *end; line && (end = strchr(line, '\n')); line = end + 1) {
+		*end = '\0';
+		scan_line(line, values, seen, seen_n);
+	}
 }
 
 int op_ports(struct work *w, struct err *e)

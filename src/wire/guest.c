@@ -74,7 +74,7 @@ ssize_t guest_frame_next(struct str in, struct guest_frame *ret)
 		.id = guest_u64(in.p + 8),
 		.payload = { in.p + GUEST_HEAD, len },
 	};
-	return (ssize_t)(GUEST_HEAD + len);
+	return GUEST_HEAD + (ssize_t)len;
 }
 
 /* Head and payload, or nothing: a frame cut by a full buffer would break the stream. */

@@ -281,7 +281,6 @@ static uint64_t start_time(pid_t pid)
 {
 	auto_buf struct buf b;
 	char path[48];
-	unsigned long long start = 0;
 
 	buf_init(&b, 4096);
 	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
@@ -294,7 +293,7 @@ static uint64_t start_time(pid_t pid)
 	const char *at = strrchr(b.data, ')');
 	for (int field = 2; at && field < 22; field++)
 		at = strchr(at + 1, ' ');
-	return at && sscanf(at, " %llu", &start) == 1 ? start : 0;
+	return at ? strtoull(at, NULL, 10) : 0;
 }
 
 /* Reads what the child and its child have to say: a failure ends it, else the pid. */
@@ -360,14 +359,14 @@ int place_connect(const char *dir)
 static pid_t read_pid(const char *dir)
 {
 	auto_free char *path = xasprintf("%s/pid", dir);
-	FILE *f = fopen(path, "re");
-	int pid = 0;
-	unsigned long long start = 0;
-	bool good = f && fscanf(f, "%d %llu", &pid, &start) == 2;
+	auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char text[64], *end;
+	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
 
-	if (f)
-		fclose(f);
-	return good && pid > 1 && start && start_time(pid) == start ? pid : 0;
+	text[MAX(n, 0)] = '\0';
+	pid_t pid = (pid_t)strtol(text, &end, 10);
+	uint64_t start = strtoull(end, NULL, 10);
+	return pid > 1 && start && start_time(pid) == start ? pid : 0;
 }
 
 int place_process(const char *dir)
