@@ -1,0 +1,30 @@
+# For suites of cmocka programs: `program NAME COMMAND...` runs one and counts its TAP lines; one that crashes, or prints none, is a
+# failure. `closing_line` ends the suite.
+passed=0 failed=0
+
+program() {
+	local name=$1 out status ok bad
+	shift
+	if [ ! -x "$1" ] && [ "$1" != env ]; then
+		echo "FAIL $name: not built"
+		failed=$((failed + 1))
+		return
+	fi
+	out=$(CMOCKA_MESSAGE_OUTPUT=TAP timeout 300 "$@" 2>&1)
+	status=$?
+	ok=$(grep -c '^ok ' <<<"$out")
+	bad=$(grep -c '^not ok ' <<<"$out")
+	if [ "$status" != 0 ] || [ "$bad" != 0 ] || [ "$ok" = 0 ]; then
+		echo "FAIL $name: exit $status, $ok ok, $bad not ok"
+		grep -v '^ok ' <<<"$out" | tail -n 30
+		[ "$bad" != 0 ] || bad=1
+	else
+		echo "ok $name: $ok"
+	fi
+	passed=$((passed + ok)) failed=$((failed + bad))
+}
+
+closing_line() {
+	echo "$passed passed, $failed failed"
+	[ "$failed" = 0 ]
+}
