@@ -240,7 +240,7 @@ static json_t *page_json(json_t *items, uint64_t total, int64_t page, size_t lim
 	put(o, "items", items);
 	put(o, "total", json_integer((json_int_t)total));
 	put(o, "page", json_integer((json_int_t)page));
-	put(o, "totalPages", json_integer((json_int_t)((total + limit - 1) / limit)));
+	put(o, "totalPages", json_integer((json_int_t)((total + limit - 1) / MAX(limit, 1))));
 	return o;
 }
 

@@ -49,7 +49,7 @@ json_t *collector_text(const struct collector *c, const struct run_view *r)
 	buf_add(&all, c->err.data, c->err.len);
 	/* There is no field for it in this API, and silence would be a lie. */
 	if (r && (c->truncated || r->truncated))
-		buf_addf(&all, "\n[output cut: %zu of %llu bytes kept]\n", c->out.len + c->err.len, (unsigned long long)(r->stdout_bytes + r->stderr_bytes));
+		buf_addf(&all, "\n[output cut: %zu of %llu bytes kept]\n", c->out.len + c->err.len, (unsigned long long)r->stdout_bytes + r->stderr_bytes);
 	if (r && r->oom)
 		buf_addz(&all, "\n[killed: out of memory]\n");
 	return text_json(buf_str(&all));

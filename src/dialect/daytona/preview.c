@@ -53,8 +53,8 @@ static char *link_url(const struct daytona *d, const struct request *r, const ch
 static void handle_preview_url(struct request *r, void *daytona)
 {
 	struct daytona *d = daytona;
-	struct sandbox_view v;
-	int64_t port;
+	struct sandbox_view v = { 0 };
+	int64_t port = 0;
 	if (!port_of(d, r, &v, &port))
 		return;
 	auto_free char *url = link_url(d, r, v.id, NULL, port);
@@ -83,8 +83,8 @@ static void handle_sign(struct request *r, void *daytona)
 {
 	struct daytona *d = daytona;
 	struct err e = { 0 };
-	struct sandbox_view v;
-	int64_t port, seconds = 60;
+	struct sandbox_view v = { 0 };
+	int64_t port = 0, seconds = 60;
 	const char *text = req_query(r, "expiresInSeconds");
 	if (!port_of(d, r, &v, &port))
 		return;
@@ -117,8 +117,8 @@ static void handle_expire(struct request *r, void *daytona)
 {
 	struct daytona *d = daytona;
 	struct err e = { 0 };
-	struct sandbox_view v;
-	int64_t port;
+	struct sandbox_view v = { 0 };
+	int64_t port = 0;
 	if (!port_of(d, r, &v, &port))
 		return;
 	json_t *links = signed_links(&v);

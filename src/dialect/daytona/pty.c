@@ -269,31 +269,17 @@ static void on_opened(void *ctx, const struct err *e, const struct run_view *run
 static const char shell_line[] = "for s in \"$SHELL\" /bin/bash /bin/sh; do case $s in ''|*/nologin|*/false) ;; *) [ -x \"$s\" ] && exec \"$s\" -i -l ;; "
 				 "esac; done; exit 127";
 
-static void open_pty(struct daytona *d, struct request *r, const json_t *o, bool join)
+static int decode_pty(const json_t *o, struct opening *x, struct err *e)
 {
-	struct err e = { 0 };
 	const char *id = NULL, *cwd = NULL;
 	int64_t cols = 80, rows = 24;
-	struct opening *x = call_new(sizeof(*x), d, r, opening_drop);
-	run_spec_init(&x->spec);
-	x->join = join;
 	bool lazy = false;
-	int rc;
-	if ((rc = want_text(o, "id", &id, &e)) < 0 || (rc = want_text(o, "cwd", &cwd, &e)) < 0 || (rc = want_pairs(o, "envs", &x->spec.env, &e)) < 0 ||
-	    (rc = want_int(o, "cols", 1, SIZE_MAX_CELLS, &cols, &e)) < 0 || (rc = want_int(o, "rows", 1, SIZE_MAX_CELLS, &rows, &e)) < 0 ||
-	    (rc = want_bool(o, "lazyStart", &lazy, &e)) < 0 || (!id || !*id || strlen(id) > 128 ? (rc = err_set(&e, ERR_INVALID, EINVAL, "id must be 1 to 128 bytes")) : 0) < 0) {
-		call_fail(&x->call, &e);
-		return;
-	}
-	json_t *same = find(d, &x->call.caller, x->call.ref, id, &e);
-	if (!same || json_array_size(same)) {
-		if (same)
-			err_set(&e, ERR_CONFLICT, EEXIST, "terminal %.128s exists already", id);
-		json_decref(same);
-		call_fail(&x->call, &e);
-		return;
-	}
-	json_decref(same);
+	if (want_text(o, "id", &id, e) < 0 || want_text(o, "cwd", &cwd, e) < 0 || want_pairs(o, "envs", &x->spec.env, e) < 0 ||
+	    want_int(o, "cols", 1, SIZE_MAX_CELLS, &cols, e) < 0 || want_int(o, "rows", 1, SIZE_MAX_CELLS, &rows, e) < 0 ||
+	    want_bool(o, "lazyStart", &lazy, e) < 0)
+		return -EINVAL;
+	if (!id || !*id || strlen(id) > 128)
+		return err_set(e, ERR_INVALID, EINVAL, "id must be 1 to 128 bytes");
 	json_t *about = json_object();
 	put(about, "id", json_string(id));
 	put(about, "cwd", json_string(cwd ? cwd : ""));
@@ -304,16 +290,36 @@ static void open_pty(struct daytona *d, struct request *r, const json_t *o, bool
 	json_decref(about);
 	x->id = xstrdup(id);
 	x->spec.display = xasprintf(DISPLAY "%s", text);
+	x->spec.cwd = cwd && *cwd ? xstrdup(cwd) : NULL;
+	x->spec.cols = (uint16_t)cols;
+	x->spec.rows = (uint16_t)rows;
+	return 0;
+}
+
+static void open_pty(struct daytona *d, struct request *r, const json_t *o, bool join)
+{
+	struct err e = { 0 };
+	struct opening *x = call_new(sizeof(*x), d, r, opening_drop);
+	run_spec_init(&x->spec);
+	x->join = join;
+	int rc = decode_pty(o, x, &e);
+	json_t *same = rc == 0 ? find(d, &x->call.caller, x->call.ref, x->id, &e) : NULL;
+	if (same && json_array_size(same)) {
+		err_set(&e, ERR_CONFLICT, EEXIST, "terminal %.128s exists already", x->id);
+		rc = -EEXIST;
+	}
+	json_decref(same);
+	if (!same || rc < 0) {
+		call_fail(&x->call, &e);
+		return;
+	}
 	x->spec.argv = xcalloc(4, sizeof(char *));
 	x->spec.argv[0] = xstrdup("/bin/sh");
 	x->spec.argv[1] = xstrdup("-c");
 	x->spec.argv[2] = xstrdup(shell_line);
 	if (!pairs_get(&x->spec.env, "TERM"))
 		pairs_add(&x->spec.env, "TERM", "xterm-256color");
-	x->spec.cwd = cwd && *cwd ? xstrdup(cwd) : NULL;
 	x->spec.pty = x->spec.stdin_open = x->spec.detach = true;
-	x->spec.cols = (uint16_t)cols;
-	x->spec.rows = (uint16_t)rows;
 	api_run_start(d->api, &x->call.caller, x->call.ref, &x->spec, on_opened, x);
 }
 
