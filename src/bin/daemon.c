@@ -34,7 +34,7 @@ static void close_native(void *n)
 
 static void *open_daytona(uv_loop_t *loop, struct api *api, struct server *server, const struct serve_options *o, struct err *e)
 {
-	const struct daytona_options options = { .public_url = o->public_url };
+	const struct daytona_options options = { .public_url = o->public_url, .preview_domain = o->preview_domain };
 
 	return daytona_new(loop, api, server, &options, e);
 }
@@ -87,6 +87,12 @@ int daemon_new(uv_loop_t *loop, const struct serve_options *o, struct daemon **r
 	if (rc < 0) {
 		daemon_free(d);
 		return rc;
+	}
+	if (o->public_url) { /* the name in a Host or Origin header that is ours, besides loopback ones */
+		const char *host = strstr(o->public_url, "://");
+		host = host ? host + 3 : o->public_url;
+		auto_free char *name = xstrndup(host, strcspn(host, ":/"));
+		server_allow_host(d->server, name);
 	}
 	if (o->listen) {
 		const char *colon = strrchr(o->listen, ':');

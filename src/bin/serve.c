@@ -177,6 +177,8 @@ static int serve(const struct serve_options *o, struct paths *p, struct daemon *
 
 	if (geteuid() != 0)
 		return err_set(e, ERR_DENIED, EPERM, "the server needs root to make boundaries: run it with sudo (it gives root up in all but one small process)");
+	if (o->boundary && !streq(o->boundary, "process"))
+		return err_set(e, ERR_UNSUPPORTED, EOPNOTSUPP, "--boundary %s: this version offers: process", o->boundary);
 	if (doctor_require_process(e) < 0)
 		return -ENOSYS;
 	daemon_ids(&uid, &gid);

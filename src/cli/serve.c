@@ -3,14 +3,15 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 
-enum { OPT_LISTEN = 1, OPT_SOCKET, OPT_IMAGES, OPT_BOUNDARY, OPT_PUBLIC_URL, OPT_LIFETIME_FD, OPT_EPHEMERAL, OPT_LOG };
+enum { OPT_LISTEN = 1, OPT_SOCKET, OPT_IMAGES, OPT_BOUNDARY, OPT_PUBLIC_URL, OPT_PREVIEW_DOMAIN, OPT_LIFETIME_FD, OPT_EPHEMERAL, OPT_LOG };
 
 static const struct option_spec options[] = {
 	{ OPT_LISTEN, 0, "listen", "ADDRESS", "HOST:PORT (default: 127.0.0.1:4780), or none" },
 	{ OPT_SOCKET, 0, "socket", "PATH", "unix socket (default: /run/caisson/api.sock; with --data: DIR/api.sock)" },
 	{ OPT_IMAGES, 0, "images", "DIR", "folder of images (default: the one of this machine, as `image ls` shows it)" },
-	{ OPT_BOUNDARY, 0, "boundary", "KIND", "boundary of sandboxes that ask for none: vm or process" },
+	{ OPT_BOUNDARY, 0, "boundary", "KIND", "boundary of sandboxes that ask for none: process" },
 	{ OPT_PUBLIC_URL, 0, "public-url", "URL", "how clients reach this server, for links to ports" },
+	{ OPT_PREVIEW_DOMAIN, 0, "preview-domain", "DOMAIN", "every name under it leads here: links to ports are PORT-ID.DOMAIN" },
 	{ OPT_LOG, 0, "log", "LEVEL", "debug, info, warn or error (default: $CAISSON_LOG, else warn)" },
 	{ OPT_EPHEMERAL, 0, "ephemeral", NULL, "delete every sandbox and the data folder when it ends" },
 	{ OPT_LIFETIME_FD, 0, "lifetime-fd", "N", "end when this pipe's other side is closed" },
@@ -54,6 +55,9 @@ static int run(struct cli *cli, int argc, char **argv)
 			break;
 		case OPT_PUBLIC_URL:
 			s.public_url = a.value;
+			break;
+		case OPT_PREVIEW_DOMAIN:
+			s.preview_domain = a.value;
 			break;
 		case OPT_LIFETIME_FD:
 			if (args_u64(&a, "lifetime-fd", 0, 1 << 20, &fd))

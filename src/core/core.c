@@ -34,6 +34,9 @@ static void on_sweep(uv_timer_t *h)
 
 	HASH_ITER (hh_id, c->by_id, s, next)
 		lifecycle_sweep(s, now); /* may remove s, never another */
+	if (c->next_event == c->swept_event)
+		store_idle(c->o.store); /* nothing has begun or ended since the last time: a good moment to fold its log */
+	c->swept_event = c->next_event;
 }
 
 struct core *core_new(uv_loop_t *loop, const struct core_options *o)

@@ -102,7 +102,7 @@ struct core {
 	struct keys *keys;
 	int runs_dir; /* DATA/runs */
 	struct sandbox *by_id, *by_name;
-	uint64_t next_seq, next_event;
+	uint64_t next_seq, next_event, swept_event;
 	size_t running;
 	struct follower *ready; /* followers with something to deliver */
 	uv_idle_t deliver;
