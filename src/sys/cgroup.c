@@ -301,6 +301,17 @@ void cgroup_usage(struct cgroup_host *h, const char *id, struct cgroup_usage *u)
 	read_in(h, CGROUP_TREE_PIDS, id, "pids.current", NULL, &u->pids);
 }
 
+uint64_t cgroup_oom_kills(struct cgroup_host *h, const char *id)
+{
+	uint64_t n = 0;
+
+	if (h->kind == CGROUP_V2)
+		read_in(h, CGROUP_TREE_V2, id, "memory.events", "oom_kill", &n);
+	else
+		read_in(h, CGROUP_TREE_MEMORY, id, "memory.oom_control", "oom_kill", &n);
+	return n;
+}
+
 /* Groups that the sandbox made below its own; a cgroup tree has no symlinks, and its depth is bounded by DEPTH_MAX. */
 static int remove_below(int parent, const char *name)
 {
@@ -323,6 +334,11 @@ static int remove_below(int parent, const char *name)
 	return unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT ? 0 : -errno;
 }
 
+void cgroup_drop_cache(struct cgroup_host *h, const char *id)
+{
+	(void)write_in(h, CGROUP_TREE_MEMORY, id, "memory.force_empty", "0");
+}
+
 int cgroup_remove(struct cgroup_host *h, const char *id)
 {
 	int rc = 0;
@@ -330,8 +346,6 @@ int cgroup_remove(struct cgroup_host *h, const char *id)
 	for (int t = 0; t < CGROUP_TREE_COUNT; t++) {
 		if (h->parent[t] < 0)
 			continue;
-		if (t == CGROUP_TREE_MEMORY) /* page cache would keep the group alive in the kernel for as long as the files are there */
-			(void)write_in(h, CGROUP_TREE_MEMORY, id, "memory.force_empty", "0");
 		int one = remove_below(h->parent[t], id);
 		if (one < 0)
 			rc = one;

@@ -46,6 +46,9 @@ int cgroup_freeze(struct cgroup_host *h, const char *id, bool frozen);
 int cgroup_is_frozen(struct cgroup_host *h, const char *id); /* 1, 0 */
 /* Counters that cannot be read stay as they are. */
 void cgroup_usage(struct cgroup_host *h, const char *id, struct cgroup_usage *u);
+uint64_t cgroup_oom_kills(struct cgroup_host *h, const char *id);
+/* v1: page cache of files that stay keeps a removed memory group alive in the kernel. This gives it back, at 2 ms of reclaim. */
+void cgroup_drop_cache(struct cgroup_host *h, const char *id);
 /* 0 (also when not there), or -EBUSY while something is still in it: try again. */
 int cgroup_remove(struct cgroup_host *h, const char *id);
 

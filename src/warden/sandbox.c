@@ -343,12 +343,13 @@ void sandbox_kill(struct keeper *k, struct sandbox *s)
 
 void sandbox_ended(struct keeper *k, struct sandbox *s)
 {
-	struct cgroup_usage u = { 0 };
-
 	process_reap(s->pidfd);
 	s->pidfd = close_fd(s->pidfd);
-	cgroup_usage(k->groups, s->record.id, &u); /* the counters go with the groups */
-	s->oom = u.oom_kills > 0;
+	s->oom = !s->destroying && cgroup_oom_kills(k->groups, s->record.id) > 0; /* the counter goes with the groups */
+	/* What is charged for the image stays: the next sandbox wants it in memory, and there is only so much of it. A disk that is
+	 * deleted takes its pages along. */
+	if (s->record.disk_kind == DISK_FILE && !s->destroying)
+		cgroup_drop_cache(k->groups, s->record.id);
 	s->sweep_since_ms = now_ms();
 	s->life = LIFE_SWEEPING;
 }
@@ -459,9 +460,7 @@ void sandbox_adopt(struct keeper *k, struct sandbox *s, const struct record *r)
 		s->life = LIFE_RUNNING;
 		return;
 	}
-	struct cgroup_usage u = { 0 };
-	cgroup_usage(k->groups, r->id, &u);
-	s->oom = u.oom_kills > 0;
+	s->oom = cgroup_oom_kills(k->groups, r->id) > 0;
 	s->life = LIFE_SWEEPING;
 	s->sweep_since_ms = now_ms();
 	cgroup_kill(k->groups, r->id); /* a killed PID 1 takes everybody along; this is for a half-made one */
