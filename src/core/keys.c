@@ -1,5 +1,7 @@
 #include "core/keys.h"
 
+#include "model/key.h"
+
 #include <errno.h>
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
@@ -92,7 +94,7 @@ int keys_create(struct keys *k, const char *name, const char *tenant, bool opera
 	if (strlen(name) > 128 || !utf8_valid(str_of(name)))
 		return err_set(e, ERR_INVALID, EINVAL, "name: at most 128 bytes of UTF-8");
 	random_hex(hex, 20);
-	snprintf(text, sizeof text, "e2b_%s", hex);
+	snprintf(text, sizeof text, KEY_PREFIX "%s", hex);
 	random_hex(short_hex, 6);
 	snprintf(id, sizeof id, "key_%s", short_hex);
 	row.name = xstrdup(name);

@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "store/store.h"
 
-#define KEY_TEXT_SIZE 48 /* "e2b_" + 40 hex digits and a NUL, which every SDK accepts */
+#define KEY_TEXT_SIZE 48 /* model/key.h, and a NUL */
 #define KEY_ID_SIZE 40
 
 struct keys;

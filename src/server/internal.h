@@ -269,7 +269,7 @@ bool tunnel_is_half(const struct conn *c);
 void tunnel_gone(struct proxy *p);
 /* proxy_head.c */
 void proxy_write_request(struct buf *to, const struct request *r, const struct proxy_options *o, bool upgrade);
-void proxy_copy_answer(struct buf *to, const struct http_head *h);
+void proxy_copy_answer(struct buf *to, const struct http_head *h, const char *cookie_path);
 
 void listener_pause_all(struct server *s, bool retry_later);
 void listener_resume_all(struct server *s);

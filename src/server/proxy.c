@@ -28,6 +28,7 @@ struct proxy {
 	bool up_eof, eof_passed;
 	struct buf up;	  /* for the upstream, beyond its room */
 	struct buf extra; /* header lines added to the answer */
+	char *cookie_path;
 };
 
 static void run_task(struct task *t)
@@ -38,6 +39,7 @@ static void run_task(struct task *t)
 	http_done(&p->parser);
 	buf_done(&p->up);
 	buf_done(&p->extra);
+	free(p->cookie_path);
 	free(p);
 }
 
@@ -175,7 +177,7 @@ static void begin_answer(struct proxy *p)
 	struct http_head *h = p->parser.head;
 	struct buf *b = reply_head_start(p->r, h->status);
 
-	proxy_copy_answer(b, h);
+	proxy_copy_answer(b, h, p->cookie_path);
 	buf_add(b, p->extra.data, p->extra.len);
 	if (!http_get(h, "Date").p)
 		buf_addf(b, "Date: %s\r\n", reply_date(p->server));
@@ -195,7 +197,7 @@ static void begin_tunnel(struct proxy *p)
 		return;
 	}
 	struct buf *b = reply_head_start(r, 101);
-	proxy_copy_answer(b, h);
+	proxy_copy_answer(b, h, p->cookie_path);
 	buf_add(b, p->extra.data, p->extra.len);
 	buf_addz(b, "Connection: Upgrade\r\n");
 	reply_head_add(b, STR("Upgrade"), got);
@@ -360,6 +362,12 @@ struct proxy *req_proxy(struct request *r, const struct proxy_options *o, const 
 	buf_init(&p->up, SIZE_MAX / 4); /* holds a head or one read of the client: it is paused then */
 	buf_init(&p->extra, 16 * 1024);
 	proxy_write_request(&p->up, r, o, p->upgrade);
+	if (o->cookie_path && http_value_ok(str_of(o->cookie_path))) {
+		size_t n = strcspn(o->cookie_path, ";");
+		while (n > 1 && o->cookie_path[n - 1] == '/') /* with it, the path itself would be left out */
+			n--;
+		p->cookie_path = xasprintf("%.*s", (int)n, o->cookie_path);
+	}
 	for (size_t i = 0; i < o->n_add_headers; i++)
 		if (http_is_token(str_of(o->add_headers[i].name)) && http_value_ok(str_of(o->add_headers[i].value)))
 			reply_head_add(&p->extra, str_of(o->add_headers[i].name), str_of(o->add_headers[i].value));

@@ -88,7 +88,7 @@ void proxy_write_request(struct buf *to, const struct request *r, const struct p
 	for (size_t i = 0; i < h->n_fields; i++) {
 		struct str name = h->fields[i].name, value = h->fields[i].value;
 		if (is_hop_by_hop(h, name) || str_eq_nocase(name, STR("Host")) || str_eq_nocase(name, STR("Expect")) ||
-		    in_list(name, o->drop_headers))
+		    in_list(name, o->drop_headers) || (o->is_secret && o->is_secret(value)))
 			continue;
 		if (str_eq_nocase(name, STR("Cookie")) && o->drop_cookies)
 			add_cookies(to, value, o->drop_cookies);
@@ -109,9 +109,42 @@ void proxy_write_request(struct buf *to, const struct request *r, const struct p
 	buf_addz(to, "\r\n");
 }
 
-void proxy_copy_answer(struct buf *to, const struct http_head *h)
+/* A cookie with a Domain would go to the siblings of the host, one with a Path of its own to whatever else shares it: other
+ * sandboxes, in both cases. */
+static void add_set_cookie(struct buf *to, struct str value, const char *path)
 {
-	for (size_t i = 0; i < h->n_fields; i++)
-		if (!is_hop_by_hop(h, h->fields[i].name))
-			reply_head_add(to, h->fields[i].name, h->fields[i].value);
+	bool first = true;
+
+	buf_addz(to, "Set-Cookie: ");
+	for (;;) {
+		const char *end = value.n ? memchr(value.p, ';', value.n) : NULL;
+		struct str part = http_trim((struct str){ value.p, end ? (size_t)(end - value.p) : value.n });
+		const char *eq = part.n ? memchr(part.p, '=', part.n) : NULL;
+		struct str name = http_trim((struct str){ part.p, eq ? (size_t)(eq - part.p) : part.n });
+		if (first || !(str_eq_nocase(name, STR("Domain")) || (path && str_eq_nocase(name, STR("Path"))))) {
+			buf_addz(to, first ? "" : "; ");
+			buf_add(to, part.p, part.n);
+		}
+		first = false;
+		if (!end)
+			break;
+		value.n -= (size_t)(end + 1 - value.p);
+		value.p = end + 1;
+	}
+	if (path)
+		buf_addf(to, "; Path=%s", path);
+	buf_addz(to, "\r\n");
+}
+
+void proxy_copy_answer(struct buf *to, const struct http_head *h, const char *cookie_path)
+{
+	for (size_t i = 0; i < h->n_fields; i++) {
+		struct str name = h->fields[i].name;
+		if (is_hop_by_hop(h, name))
+			continue;
+		if (str_eq_nocase(name, STR("Set-Cookie")))
+			add_set_cookie(to, h->fields[i].value, cookie_path);
+		else if (!cookie_path || !str_eq_nocase(name, STR("Clear-Site-Data"))) /* the site is not only the sandbox's */
+			reply_head_add(to, name, h->fields[i].value);
+	}
 }

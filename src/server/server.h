@@ -154,6 +154,8 @@ struct proxy_options {
 	const char *host;		  /* Host to send */
 	const char *const *drop_headers;  /* NULL-terminated: request headers not passed on (credentials of ours) */
 	const char *const *drop_cookies;  /* NULL-terminated cookie names cut out of Cookie */
+	bool (*is_secret)(struct str value); /* request headers with such a value are not passed on, whatever their name; or NULL */
+	const char *cookie_path;	  /* cookies of the answer are for this path and below, whatever it says; or NULL */
 	const struct header *add_headers; /* to the answer */
 	size_t n_add_headers;
 };

@@ -203,6 +203,7 @@ class H(http.server.BaseHTTPRequestHandler):
         body = ("%s %s %s|%s|%s|" % (self.command, self.path, self.headers.get("Authorization"), self.headers.get("X-API-Key"), self.headers.get("Host"))).encode() + self.rfile.read(n)
         self.send_response(207)
         self.send_header("X-Inner", "yes")
+        self.send_header("Set-Cookie", "a=b; Domain=localhost; Path=/")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -231,6 +232,9 @@ def test_ports_and_proxy(client, box):
     assert r.body.endswith(body) and r.body.startswith(b"POST /up ")
     own = client.with_key(None).get(base + "/x", headers={"X-API-Key": client.key, "Authorization": "Bearer theirs"})
     assert b"Bearer theirs|None|" in own.body, own
+    both = client.with_key(None).get(base + "/x", headers={"X-API-Key": client.key, "Authorization": "Bearer " + client.key})
+    assert b"None|None|" in both.body, "no key of ours in any header"
+    assert r.headers.get("Set-Cookie") == f"a=b; Path={base}", r.headers
     r = client.get(box.path + "/ports/1/proxy/")
     assert r.status == 502 and r.error["kind"] == "bad_gateway", r
     for bad in ("0", "65536", "x", "-1"):

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "base/err.h"
+#include "model/key.h"
 #include "model/op.h"
 #include "model/sandbox.h"
 
@@ -585,10 +586,23 @@ static void display(void **state)
 	run_spec_done(&r);
 }
 
+static void keys_in_text(void **state)
+{
+	(void)state;
+	static const char key[] = KEY_PREFIX "0123456789abcdef0123456789abcdef01234567";
+	auto_free char *inside = xasprintf("a; b=%s; c", key), *near = xasprintf("%sx%.*s", KEY_PREFIX, KEY_DIGITS - 1, key + 4);
+	assert_true(key_is_in(str_of(key)));
+	assert_true(key_is_in(str_of(inside)));
+	assert_false(key_is_in(str_of(near)));
+	assert_false(key_is_in((struct str){ key, sizeof key - 2 }));
+	assert_false(key_is_in((struct str){ NULL, 0 }));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(quoting),
+		cmocka_unit_test(keys_in_text),
 		cmocka_unit_test(pairs),
 		cmocka_unit_test(pairs_grow_and_shrink),
 		cmocka_unit_test(pairs_flood),

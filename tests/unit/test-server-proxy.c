@@ -67,12 +67,20 @@ static void up_close(void *ctx)
 
 static const struct upstream_ops ops = { up_room, up_write, up_eof, up_pause, up_resume, up_close };
 
+static bool scoped; /* the host is shared: cookies are for the path */
+
+static bool is_secret(struct str value)
+{
+	return value.n && memmem(value.p, value.n, "hush", 4);
+}
+
 static void hand_on(struct request *r)
 {
 	static const char *const drop[] = { "X-Api-Key", NULL }, *const cookies[] = { "key", NULL };
 	static const struct header add[] = { { "X-Added", "yes" }, { "X-Bad", "a\r\nb" } };
 	const struct proxy_options o = {
-		.path = "/there?q=1", .host = "inside:3000", .drop_headers = drop, .drop_cookies = cookies, .add_headers = add, .n_add_headers = 2
+		.path = "/there?q=1", .host = "inside:3000", .drop_headers = drop, .drop_cookies = cookies, .is_secret = is_secret, .add_headers = add,
+		.n_add_headers = 2, .cookie_path = scoped ? "/p/here/;x" : NULL
 	};
 
 	up.n_open++;
@@ -161,7 +169,8 @@ static void test_request_head(void **state)
 {
 	(void)state;
 	int fd = ask("PUT /p/x HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\nTE: trailers\r\nX-Api-Key: secret\r\n"
-		     "Cookie: a=1; key=secret; b=2\r\nCookie: key=secret\r\nX-Kept: yes\r\nKeep-Alive: 5\r\nContent-Length: 2\r\n\r\nhi");
+		     "Cookie: a=1; key=secret; b=2\r\nCookie: key=secret\r\nAuthorization: Bearer a hush b\r\n"
+		     "Authorization: hush\r\nX-Kept: yes\r\nKeep-Alive: 5\r\nContent-Length: 2\r\n\r\nhi");
 	assert_int_equal(up.got.len, 0); /* nothing before the stream is open */
 	proxy_upstream_open(up.proxy);
 	WAIT_FOR(up.got.len && strstr(up.got.data, "\r\n\r\nhi"));
@@ -283,6 +292,35 @@ static void test_exchanges(void **state)
 			buf_done(&in);
 		}
 	}
+}
+
+/* Cookies stay with the program that set them. */
+static void test_cookies(void **state)
+{
+	static const char *const want[2][2] = {
+		{ "\r\nSet-Cookie: a=b; Path=/; Secure; HttpOnly\r\n", "\r\nSet-Cookie: c=\r\nClear-Site-Data: \"*\"\r\n" },
+		{ "\r\nSet-Cookie: a=b; Secure; HttpOnly; Path=/p/here\r\n", "\r\nSet-Cookie: c=; Path=/p/here\r\nX-Added" },
+	};
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct buf in;
+		buf_init(&in, 1 << 20);
+		scoped = i == 1;
+		int fd = ask("GET / HTTP/1.1\r\n" HOST "\r\n");
+		proxy_upstream_open(up.proxy);
+		answer(STR("HTTP/1.1 200 OK\r\nSet-Cookie: a=b; Domain=.example; Path=/;Secure ; domain = x;HttpOnly\r\n"
+			   "Set-Cookie: c=; DOMAIN=x\r\nClear-Site-Data: \"*\"\r\nContent-Length: 2\r\n\r\nok"),
+		       1000);
+		assert_true(client_until(fd, &in, "\r\n\r\nok"));
+		for (int j = 0; j < 2; j++)
+			if (!strstr(in.data, want[i][j]))
+				fail_msg("no <%s> in <%s>", want[i][j], in.data);
+		WAIT_FOR(up.n_closed == 1);
+		close(fd);
+		buf_done(&in);
+	}
+	scoped = false;
 }
 
 /* After a proxied exchange the client's connection serves the next one. */
@@ -505,7 +543,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, start, stop)
-		T(test_request_head),  T(test_exchanges), T(test_keeps_connection), T(test_failures),
+		T(test_request_head),  T(test_exchanges), T(test_cookies), T(test_keeps_connection), T(test_failures),
 		T(test_back_pressure), T(test_tunnel),	  T(test_tunnel_ends),
 #undef T
 	};

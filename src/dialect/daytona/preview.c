@@ -9,6 +9,7 @@
  * Who may: a key of the owner's, the sandbox's preview token (header, query, cookie), a signed link, or anybody when the
  * sandbox is public. What proved it never goes in. */
 #include "dialect/daytona/internal.h"
+#include "model/key.h"
 #include "wire/urlencode.h"
 
 #include <ctype.h>
@@ -197,7 +198,7 @@ static int admit(struct daytona *d, struct request *r, const struct visit *w, st
 	snprintf(name, sizeof(name), COOKIE_PREFIX "%s", w->id);
 	if (token.n) {
 		bool key = api_authenticate(d->api, token, &ret->caller, &quiet) == 0;
-		ret->ours = key || (token.n > 4 && memcmp(token.p, "e2b_", 4) == 0);
+		ret->ours = key;
 		if (key && api_sandbox_get(d->api, &ret->caller, w->id, &v, &quiet) == 0)
 			return 0;
 		if (api_authenticate_preview(d->api, w->id, token, &ret->caller, &quiet) == 0) {
@@ -354,7 +355,16 @@ static char *path_inside(struct request *r, const char *raw_path, size_t n)
 	return buf_take(&b);
 }
 
-static void pass(struct daytona *d, struct request *r, const struct visit *w, const struct admission *a, char *take_path)
+/* By path the server's host is everybody's: cookies of the program inside are for its own preview. `n`: of what follows the port. */
+static char *cookie_scope(const struct request *r, const struct visit *w, size_t n)
+{
+	struct str target = req_target(r);
+	const char *query = target.n ? memchr(target.p, '?', target.n) : NULL;
+	size_t path = query ? (size_t)(query - target.p) : target.n;
+	return w->by_host ? NULL : xasprintf("%.*s", (int)(path - MIN(n, path)), target.p);
+}
+
+static void pass(struct daytona *d, struct request *r, const struct visit *w, const struct admission *a, char *take_path, const char *scope)
 {
 	static const struct op_events events = { .on_open = on_open, .on_data = on_data, .on_data_end = on_data_end, .on_room = on_room, .on_end = on_end };
 	static const struct upstream_ops ops = { up_room, up_write, up_eof, up_pause, up_resume, up_close };
@@ -387,7 +397,7 @@ static void pass(struct daytona *d, struct request *r, const struct visit *w, co
 		return;
 	}
 	const struct proxy_options o = { .path = p->path, .host = p->host, .drop_headers = p->drop_headers, .drop_cookies = p->drop_cookies,
-		                         .add_headers = p->add, .n_add_headers = n_add };
+		                         .is_secret = key_is_in, .cookie_path = scope, .add_headers = p->add, .n_add_headers = n_add };
 	p->proxy = req_proxy(r, &o, &ops, p);
 }
 
@@ -400,8 +410,9 @@ static void visit(struct daytona *d, struct request *r, const struct visit *w, c
 		return;
 	}
 	char *path = path_inside(r, raw_path, n);
+	auto_free char *scope = cookie_scope(r, w, n);
 	if (path)
-		pass(d, r, w, &a, path);
+		pass(d, r, w, &a, path, scope);
 	else
 		fail_code(r, 414, "URI_TOO_LONG", "the path is too long");
 }

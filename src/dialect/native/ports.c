@@ -1,5 +1,6 @@
 /* Ports: what listens inside, and a way to speak HTTP or WebSocket with it. */
 #include "dialect/native/native_int.h"
+#include "model/key.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -183,6 +184,16 @@ static void up_close(void *ctx)
 	free(b);
 }
 
+/* The request's path up to ".../proxy": the program's cookies are for what is below it, not for other sandboxes. */
+static char *cookie_scope(const struct request *r)
+{
+	const char *path = req_path_arg(r, "path");
+	struct str target = req_target(r);
+	const char *query = memchr(target.p, '?', target.n);
+	size_t n = query ? (size_t)(query - target.p) : target.n;
+	return xasprintf("%.*s", (int)(n - MIN(path ? strlen(path) : 0, n)), target.p);
+}
+
 /* Path and query for the program inside: what followed ".../proxy", as it was sent. */
 static char *inner_target(const struct request *r)
 {
@@ -210,11 +221,11 @@ void native_port_proxy(struct request *r, void *dialect)
 		free(b);
 		return;
 	}
-	/* Only the header that was our key: the other may be the program's own. */
+	/* Of the two only the header that was our key, the other may be the program's own; but no key of this server in any header. */
 	const char *drop[] = { req_header(r, "X-API-Key").p ? "X-API-Key" : "Authorization", NULL };
-	auto_free char *target = inner_target(r);
+	auto_free char *target = inner_target(r), *scope = cookie_scope(r);
 	char host[32];
 	snprintf(host, sizeof host, "localhost:%u", (unsigned)port);
-	struct proxy_options o = { .path = target, .host = host, .drop_headers = drop };
+	struct proxy_options o = { .path = target, .host = host, .drop_headers = drop, .is_secret = key_is_in, .cookie_path = scope };
 	b->p = req_proxy(r, &o, &ops, b);
 }
