@@ -361,6 +361,15 @@ static int make_row(struct core *c, const char *tenant, const char *key_id, cons
 	return store_sandbox_put(c->o.store, row, e);
 }
 
+/* Less than was asked for is never given in silence. */
+static int check_caps(const struct boundary *b, const struct sandbox_spec *spec, struct err *e)
+{
+	if (spec->network != NETWORK_NONE && !(b->ops->caps & BOUNDARY_CAN_NETWORK))
+		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "network.mode: the boundary '%s' gives a sandbox no network: leave it out, or ask for \"none\"",
+		               b->ops->name);
+	return 0;
+}
+
 void core_create(struct core *c, const char *tenant, const char *key_id, const struct sandbox_spec *spec, sandbox_done_fn done, void *ctx)
 {
 	struct sandbox_row row = { 0 };
@@ -387,7 +396,7 @@ void core_create(struct core *c, const char *tenant, const char *key_id, const s
 		return;
 	}
 	struct boundary *b;
-	if (spec_validate(spec, &e) < 0 || !(b = core_boundary(c, spec->boundary, &e)) ||
+	if (spec_validate(spec, &e) < 0 || !(b = core_boundary(c, spec->boundary, &e)) || check_caps(b, spec, &e) < 0 ||
 	    image_resolve(c->o.images, spec->image ? spec->image : "default", &image, &e) < 0) {
 		if (e.kind == ERR_NOT_FOUND)
 			e.kind = ERR_INVALID; /* an image that is not there is the request's fault, not a missing sandbox */

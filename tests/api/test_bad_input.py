@@ -37,6 +37,8 @@ SANDBOX_CASES = [
     ({"user": "a b"}, "user"),
     ({"hostname": "-"}, "hostname"),
     ({"network": {"mode": "host"}}, "network.mode"),
+    ({"network": {"mode": "public"}}, "network.mode"),
+    ({"network": {"mode": "allow"}}, "network.mode"),
     ({"network": {"allow": ["example.org"]}}, "network.allow"),
     ({"lifetime": {"idle_s": -1}}, "lifetime.idle_s"),
     ({"lifetime": {"max_s": 1.5}}, "lifetime.max_s"),
