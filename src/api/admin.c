@@ -164,7 +164,7 @@ int api_image_remove(struct api *a, const struct caller *c, const char *ref, str
 	return rc;
 }
 
-int api_info(struct api *a, struct server_info *ret)
+int api_info(struct api *a, const struct caller *c, struct server_info *ret)
 {
 	const struct core_options *o = core_get_options(a->core);
 	size_t running, n = MIN(o->n_boundaries, ARRAY_LEN(a->boundaries) - 1);
@@ -179,7 +179,7 @@ int api_info(struct api *a, struct server_info *ret)
 		.default_boundary = a->boundaries[0],
 		.boundaries = a->boundaries,
 		.caps = n ? o->boundaries[0]->ops->caps : 0,
-		.sandboxes = core_count(a->core, &running),
+		.sandboxes = core_count(a->core, c && !c->operator_ ? c->tenant : NULL, &running),
 		.defaults = &a->defaults,
 	};
 	ret->running = running;

@@ -142,10 +142,10 @@ struct server_info {
 	const char *default_boundary;
 	const char *const *boundaries; /* NULL-terminated, usable ones */
 	unsigned caps;                 /* of the default one */
-	uint64_t sandboxes, running;
+	uint64_t sandboxes, running;   /* that the caller may know of: its tenant's, an operator's all */
 	const struct resources *defaults;
 };
-int api_info(struct api *a, struct server_info *ret);
+int api_info(struct api *a, const struct caller *c, struct server_info *ret); /* c NULL: the server itself asks */
 
 /* --- events --- */
 struct subscription;

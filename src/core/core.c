@@ -137,15 +137,19 @@ struct boundary *core_boundary(struct core *c, const char *name, struct err *e)
 	return NULL;
 }
 
-size_t core_count(const struct core *c, size_t *ret_running)
+size_t core_count(const struct core *c, const char *tenant, size_t *ret_running)
 {
 	struct sandbox *s, *next;
-	size_t running = 0;
+	size_t n = 0, running = 0;
 
-	HASH_ITER (hh_id, c->by_id, s, next)
+	HASH_ITER (hh_id, c->by_id, s, next) {
+		if (tenant && !streq(s->row.tenant, tenant))
+			continue;
+		n++;
 		running += s->row.state == SANDBOX_RUNNING;
+	}
 	*ret_running = running;
-	return HASH_CNT(hh_id, c->by_id);
+	return n;
 }
 
 /* --- the table --- */

@@ -43,7 +43,7 @@ struct store *core_store(struct core *c);
 struct image_store *core_images(struct core *c);
 struct keys *core_keys(struct core *c);
 struct boundary *core_boundary(struct core *c, const char *name, struct err *e); /* NULL name = default */
-size_t core_count(const struct core *c, size_t *ret_running);
+size_t core_count(const struct core *c, const char *tenant, size_t *ret_running); /* tenant NULL: of all */
 const struct core_options *core_get_options(const struct core *c);
 
 /* --- finding --- */

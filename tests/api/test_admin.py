@@ -27,6 +27,8 @@ def test_tenants_do_not_see_each_other(client, box):
     made = client.post("/v1/keys", {"name": "t", "tenant": "t-" + uuid.uuid4().hex[:8]}).json
     other = client.with_key(made["key"])
     assert other.get("/v1/sandboxes").json["items"] == []
+    counts = other.get("/v1/info").json
+    assert (counts["sandboxes"], counts["running"]) == (0, 0), "how many others have is theirs to know"
     for r in (other.get(box.path), other.post(box.path + "/runs", {"shell": "true"}), other.post(box.path + "/stop"), other.get(box.path + "/files", {"path": "/"}),
               other.get(box.path + "/runs"), other.patch(box.path, {"labels": {}}), other.get(box.path + "/ports/80/proxy/")):
         assert r.status == 404 and r.error["kind"] == "not_found", r

@@ -220,9 +220,9 @@ int api_image_remove(struct api *a, const struct caller *c, const char *ref, str
 	(void)a, (void)c, (void)ref;
 	return err_set(e, ERR_DENIED, 0, "only an operator's key may remove images");
 }
-int api_info(struct api *a, struct server_info *ret)
+int api_info(struct api *a, const struct caller *c, struct server_info *ret)
 {
-	(void)a;
+	(void)a, (void)c;
 	static const struct resources defaults = { 1, 1024, 3072, 100 };
 	*ret = (struct server_info){ .version = "1.2.3", .defaults = &defaults };
 	return 0;

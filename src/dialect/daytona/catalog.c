@@ -269,7 +269,7 @@ static void handle_paginated(struct request *r, void *daytona)
 static json_t *snapshot_json(const struct daytona *d, const struct image_view *v, const char *name)
 {
 	struct server_info info = { 0 };
-	api_info(d->api, &info);
+	api_info(d->api, NULL, &info);
 	json_t *o = json_object();
 	put(o, "id", json_string(v->digest));
 	put(o, "organizationId", json_string("local"));
@@ -389,7 +389,7 @@ static void handle_config(struct request *r, void *daytona)
 {
 	struct daytona *d = daytona;
 	struct server_info info = { 0 };
-	api_info(d->api, &info);
+	api_info(d->api, NULL, &info);
 	auto_free char *base = base_url(d, r);
 	json_t *o = json_object();
 	put(o, "version", textz_json(info.version ? info.version : CAISSON_VERSION));

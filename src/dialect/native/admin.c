@@ -188,7 +188,7 @@ void native_server_info_get(struct request *r, void *dialect)
 	struct native *n = dialect;
 	struct server_info info = { 0 };
 	struct err e;
-	if (api_info(n->api, &info) < 0) {
+	if (api_info(n->api, req_caller(r), &info) < 0) {
 		err_set(&e, ERR_INTERNAL, EIO, "the server cannot say what it is");
 		answer_err(n, r, &e);
 		return;
@@ -249,7 +249,7 @@ void native_server_metrics(struct request *r, void *dialect)
 		answer_err(n, r, &e);
 		return;
 	}
-	(void)api_info(n->api, &info);
+	(void)api_info(n->api, NULL, &info);
 	auto_buf struct buf b;
 	buf_init(&b, 64 << 10);
 	buf_addf(&b, "# HELP caisson_build_info Version of the server.\n# TYPE caisson_build_info gauge\ncaisson_build_info{version=\"%s\"} 1\n",
