@@ -99,6 +99,7 @@ enum err_kind err_kind_of_file_errno(int errnum)
 	case EMFILE:
 	case ENFILE:
 	case ENOMEM:
+	case EMLINK:
 		return ERR_LIMIT;
 	case ENOTDIR:
 	case EISDIR:
@@ -106,7 +107,12 @@ enum err_kind err_kind_of_file_errno(int errnum)
 	case ELOOP:
 	case EINVAL:
 	case ENXIO:
+	case ENODEV:
+	case ESPIPE:
 		return ERR_INVALID;
+	case EXDEV:
+	case EOPNOTSUPP:
+		return ERR_UNSUPPORTED;
 	default:
 		return ERR_INTERNAL;
 	}

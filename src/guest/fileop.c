@@ -450,12 +450,26 @@ int remove_tree(int dirfd, const char *path)
 	return unlinkat(dirfd, path, AT_REMOVEDIR) < 0 ? -errno : 0;
 }
 
+/* "/", ".", "..": the last step would fail, after everything below is gone. */
+static bool cannot_be_removed(const char *path)
+{
+	size_t n = strlen(path), at;
+
+	while (n && path[n - 1] == '/')
+		n--;
+	for (at = n; at && path[at - 1] != '/'; at--)
+		;
+	return n == 0 || (n - at == 1 && path[at] == '.') || (n - at == 2 && path[at] == '.' && path[at + 1] == '.');
+}
+
 int op_remove(struct work *w, struct err *e)
 {
 	const char *path = w->req->path;
 	struct stat st;
 	int r;
 
+	if (cannot_be_removed(path))
+		return err_set(e, ERR_INVALID, EINVAL, "cannot remove %.200s: name the directory itself, and not the root", path);
 	if (lstat(path, &st) < 0)
 		return path_error(e, errno, "cannot remove", path);
 	if (w->req->flags & GUEST_F_RECURSIVE)

@@ -173,6 +173,11 @@ static void make_move_remove(void **state)
 	assert_int_equal(op_errno(OP(.kind = OP_MKDIR, .path = "/tmp/m/a/b")), EEXIST);
 	assert_true(got_is(drive_sh(d, "stat -c %a /tmp/m/a/b"), 0, "770\n", ""));
 	assert_int_equal(op_errno(OP(.kind = OP_REMOVE, .path = "/tmp/m/a")), ENOTEMPTY);
+	/* refused before anything is gone */
+	static const char *const never[] = { "/tmp/m/.", "/tmp/m/a/..", "/tmp/m/a/../", "/", "//", ".", ".." };
+	for (size_t i = 0; i < ARRAY_LEN(never); i++)
+		assert_int_equal(op_errno(OP(.kind = OP_REMOVE, .path = never[i], .flags = OP_F_RECURSIVE)), EINVAL);
+	assert_true(got_is(drive_sh(d, "ls /tmp/m/a"), 0, "b\n", ""));
 	assert_true(write_text("/tmp/m/x", 0, STR("x")));
 	assert_true(write_text("/tmp/m/y", 0, STR("y")));
 	assert_int_equal(op_errno(OP(.kind = OP_MOVE, .path = "/tmp/m/x", .path2 = "/tmp/m/y", .flags = OP_F_EXCLUSIVE)), EEXIST);
