@@ -183,9 +183,8 @@ static int set_v1(enum cgroup_tree t, int fd, const struct cgroup_limits *l)
 		else if (rc == 0)
 			(void)fs_write_at(fd, "memory.swappiness", "0"); /* the second best where swap is not accounted */
 	} else if (t == CGROUP_TREE_CPU) {
-		rc = fs_write_at_f(fd, "cpu.cfs_period_us", "%d", CPU_PERIOD_USEC);
-		if (rc == 0)
-			rc = fs_write_at_f(fd, "cpu.cfs_quota_us", "%llu", (unsigned long long)(l->cpu_millis * CPU_PERIOD_USEC / 1000));
+		/* The period is the kernel's default. Each write walks all groups of the host, so one is enough. */
+		rc = fs_write_at_f(fd, "cpu.cfs_quota_us", "%llu", (unsigned long long)(l->cpu_millis * CPU_PERIOD_USEC / 1000));
 	} else if (t == CGROUP_TREE_PIDS) {
 		rc = fs_write_at_f(fd, "pids.max", "%llu", (unsigned long long)l->pids);
 	}
@@ -248,13 +247,16 @@ static int write_in(struct cgroup_host *h, enum cgroup_tree t, const char *id, c
 
 void cgroup_kill(struct cgroup_host *h, const char *id)
 {
-	/* Throttled tasks die late: they are given the time to. */
+	(void)write_in(h, CGROUP_TREE_V2, id, "cgroup.kill", "1");
+	(void)write_in(h, CGROUP_TREE_FREEZER, id, "freezer.state", "THAWED");
+}
+
+void cgroup_unthrottle(struct cgroup_host *h, const char *id)
+{
 	if (h->kind == CGROUP_V2)
 		(void)write_in(h, CGROUP_TREE_V2, id, "cpu.max", "max");
 	else
 		(void)write_in(h, CGROUP_TREE_CPU, id, "cpu.cfs_quota_us", "-1");
-	(void)write_in(h, CGROUP_TREE_V2, id, "cgroup.kill", "1");
-	(void)write_in(h, CGROUP_TREE_FREEZER, id, "freezer.state", "THAWED");
 }
 
 int cgroup_freeze(struct cgroup_host *h, const char *id, bool frozen)

@@ -42,6 +42,8 @@ int cgroup_make(struct cgroup_host *h, const char *id, const struct cgroup_limit
 /* Puts a process into the v1 groups; v2 is entered by the clone itself. */
 int cgroup_enter(struct cgroup_host *h, const char *id, pid_t pid);
 void cgroup_kill(struct cgroup_host *h, const char *id); /* best effort, thaws first where a frozen task would not die */
+/* For one that is slow to die: throttled tasks die late, and each write walks all groups of the host. */
+void cgroup_unthrottle(struct cgroup_host *h, const char *id);
 int cgroup_freeze(struct cgroup_host *h, const char *id, bool frozen);
 int cgroup_is_frozen(struct cgroup_host *h, const char *id); /* 1, 0 */
 /* Counters that cannot be read stay as they are. */

@@ -2,12 +2,14 @@
 
 #include "base/util.h"
 #include "sys/fs.h"
+#include "sys/mnt.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -26,20 +28,49 @@ static int loopback_up(void)
 	return 0;
 }
 
-int netns_new(int own_netns_fd)
+/* /proc/sys/net shows the namespace of whoever opens it, by a directory entry of the same name for every namespace: one /proc used for
+ * thousands of them gets slower with each. */
+#define PROC_USES 64
+
+int netns_maker_init(struct netns_maker *m)
 {
+	*m = (struct netns_maker){ .own = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC), .proc = -EBADF };
+	return m->own < 0 ? -errno : 0;
+}
+
+void netns_maker_done(struct netns_maker *m)
+{
+	m->own = close_fd(m->own);
+	m->proc = close_fd(m->proc);
+}
+
+static int fresh_proc(struct netns_maker *m)
+{
+	if (m->proc >= 0 && m->uses++ < PROC_USES)
+		return 0;
+	close_fd(m->proc);
+	m->uses = 0;
+	m->proc = mnt_new("proc", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, NULL);
+	return m->proc < 0 ? m->proc : 0;
+}
+
+int netns_new(struct netns_maker *m)
+{
+	int rc = fresh_proc(m);
+
+	if (rc < 0)
+		return rc;
 	if (unshare(CLONE_NEWNET) < 0)
 		return -errno;
-	int rc = loopback_up();
-	/* /proc/sys/net shows the namespace of whoever opens it. */
+	rc = loopback_up();
 	if (rc == 0)
-		rc = fs_write_at(AT_FDCWD, "/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
+		rc = fs_write_at(m->proc, "sys/net/ipv4/ip_unprivileged_port_start", "0");
 	if (rc == 0)
-		(void)fs_write_at(AT_FDCWD, "/proc/sys/net/ipv4/ping_group_range", "0 2147483647");
+		(void)fs_write_at(m->proc, "sys/net/ipv4/ping_group_range", "0 2147483647");
 	int fd = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
 	if (rc == 0 && fd < 0)
 		rc = -errno;
-	int back = netns_enter(own_netns_fd);
+	int back = netns_enter(m->own);
 	if (rc == 0)
 		rc = back;
 	if (rc < 0) {

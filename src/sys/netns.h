@@ -5,7 +5,14 @@
 /* A new one, owned by the user namespace of the caller: whoever is put in holds no capability over it. The caller's own is as
  * before on return. Ports from 0 are free to bind inside and ping sockets are allowed to all groups: both matter to a
  * root that has no capability here. Returns a descriptor, or a negative errno. Not for a process with threads. */
-int netns_new(int own_netns_fd);
+struct netns_maker {
+	int own;  /* the caller's namespace */
+	int proc; /* a /proc of our own, or negative */
+	unsigned uses;
+};
+int netns_maker_init(struct netns_maker *m);
+void netns_maker_done(struct netns_maker *m);
+int netns_new(struct netns_maker *m);
 int netns_enter(int fd);
 
 #endif

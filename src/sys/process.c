@@ -4,13 +4,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <linux/sched.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The library's syscall() returns on the stack it was called on, which the child must not do: hence the instructions by hand.
@@ -59,12 +60,15 @@ static long clone_onto_stack(struct clone_args *args, size_t size, int (*fn)(voi
 #endif
 }
 
-pid_t process_clone(uint64_t flags, int cgroup_fd, void *stack, size_t stack_size, int (*fn)(void *arg), void *arg, int *ret_pidfd)
+pid_t process_clone(uint64_t flags, int cgroup_fd, void *stack, size_t stack_size, int (*fn)(void *arg), void *arg, uint32_t *gone,
+		    int *ret_pidfd)
 {
 	int pidfd = -EBADF;
 	struct clone_args args = {
-		.flags = (unsigned long long)(flags | CLONE_VM | CLONE_PIDFD) | (cgroup_fd >= 0 ? CLONE_INTO_CGROUP : 0ULL),
+		.flags = (unsigned long long)(flags | CLONE_VM | CLONE_PIDFD | (gone ? (uint64_t)CLONE_CHILD_CLEARTID : 0)) |
+			 (cgroup_fd >= 0 ? CLONE_INTO_CGROUP : 0ULL),
 		.pidfd = (uint64_t)(uintptr_t)&pidfd,
+		.child_tid = (uint64_t)(uintptr_t)gone,
 		.exit_signal = SIGCHLD,
 		.stack = (uint64_t)(uintptr_t)stack,
 		.stack_size = stack_size & ~(size_t)15,
@@ -76,6 +80,23 @@ pid_t process_clone(uint64_t flags, int cgroup_fd, void *stack, size_t stack_siz
 		return (pid_t)pid;
 	*ret_pidfd = pidfd; /* close-on-exec by the kernel's rule */
 	return (pid_t)pid;
+}
+
+int process_word_wait(uint32_t *word, uint32_t value, int timeout_ms)
+{
+	struct timespec t = { timeout_ms / 1000, timeout_ms % 1000 * 1000000L };
+
+	/* Not the private kind: the kernel wakes the word of CLONE_CHILD_CLEARTID by the shared one. A spurious wake starts the time anew. */
+	while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == value)
+		if (syscall(SYS_futex, word, FUTEX_WAIT, value, timeout_ms < 0 ? NULL : &t, NULL, 0) < 0 && errno == ETIMEDOUT)
+			return -ETIMEDOUT;
+	return 0;
+}
+
+void process_word_set(uint32_t *word, uint32_t value)
+{
+	__atomic_store_n(word, value, __ATOMIC_RELEASE);
+	(void)syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
 int process_pidfd(pid_t pid)
@@ -138,11 +159,11 @@ int process_boot_id(char ret_text[static 37])
 	return n == 36 ? 0 : n < 0 ? (int)n : -EIO;
 }
 
-static int wait_for_end(void *arg)
+static int only_be_there(void *arg)
 {
-	char byte;
-	const int *fd = arg;
-	(void)syscall(SYS_read, *fd, &byte, 1);
+	for (;;)
+		(void)syscall(SYS_ppoll, NULL, 0, NULL, NULL, 0);
+	(void)arg;
 	return 0;
 }
 
@@ -150,17 +171,15 @@ int process_userns(uint32_t base, uint32_t count)
 {
 	/* A throw-away child that only holds the namespace while we write its maps and take a descriptor of it. */
 	static char stack[16384] __attribute__((aligned(16)));
-	int pair[2], pidfd = -EBADF, status, fd = -EBADF;
+	int pidfd = -EBADF, status, fd = -EBADF;
 	char path[40];
+	/* Descriptors are shared because a copy of thousands costs more than all the rest. */
+	pid_t pid = process_clone(CLONE_NEWUSER | CLONE_FILES, -1, stack, sizeof stack, only_be_there, NULL, NULL, &pidfd);
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-		return -errno;
-	pid_t pid = process_clone(CLONE_NEWUSER, -1, stack, sizeof stack, wait_for_end, &pair[1], &pidfd);
-	int rc = pid < 0 ? (int)pid : 0;
-	if (rc == 0) {
-		snprintf(path, sizeof path, "/proc/%d/uid_map", (int)pid);
-		rc = fs_write_at_f(AT_FDCWD, path, "0 %u %u", base, count);
-	}
+	if (pid < 0)
+		return (int)pid;
+	snprintf(path, sizeof path, "/proc/%d/uid_map", (int)pid);
+	int rc = fs_write_at_f(AT_FDCWD, path, "0 %u %u", base, count);
 	if (rc == 0) {
 		snprintf(path, sizeof path, "/proc/%d/gid_map", (int)pid);
 		rc = fs_write_at_f(AT_FDCWD, path, "0 %u %u", base, count);
@@ -171,13 +190,8 @@ int process_userns(uint32_t base, uint32_t count)
 		if (fd < 0)
 			rc = -errno;
 	}
-	/* The child has a copy of our end, so closing would not wake it. */
-	if (pid > 0) {
-		(void)process_signal(pidfd, SIGKILL);
-		(void)process_wait(pidfd, &status);
-		close_fd(pidfd);
-	}
-	close_fd(pair[0]);
-	close_fd(pair[1]);
+	(void)process_signal(pidfd, SIGKILL);
+	(void)process_wait(pidfd, &status);
+	close_fd(pidfd);
 	return rc < 0 ? rc : fd;
 }

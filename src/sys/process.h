@@ -8,8 +8,13 @@
  *
  * `flags` as for clone3, CLONE_VM and CLONE_PIDFD are added. cgroup_fd >= 0 adds CLONE_INTO_CGROUP. The child runs fn(arg) and must
  * not return from it; it may use only raw system calls and memory that nobody else touches: no malloc, no stdio; errno is
- * shared. The stack must stay until the child has exec'd or ended. Returns the pid (and pidfd), or a negative errno. */
-pid_t process_clone(uint64_t flags, int cgroup_fd, void *stack, size_t stack_size, int (*fn)(void *arg), void *arg, int *ret_pidfd);
+ * shared. The stack must stay until the child has exec'd or ended. `gone` (may be NULL): made non-zero by the caller, zeroed and woken by
+ * the kernel at that moment (process_word_wait). Returns the pid (and pidfd), or a negative errno. */
+pid_t process_clone(uint64_t flags, int cgroup_fd, void *stack, size_t stack_size, int (*fn)(void *arg), void *arg, uint32_t *gone,
+		    int *ret_pidfd);
+/* Words in shared memory. wait: until it is no longer `value`, at most so long (negative: for ever); 0 or -ETIMEDOUT. */
+int process_word_wait(uint32_t *word, uint32_t value, int timeout_ms);
+void process_word_set(uint32_t *word, uint32_t value); /* and wake */
 
 int process_pidfd(pid_t pid);		      /* pidfd_open */
 int process_signal(int pidfd, int signo);     /* -ESRCH when it has ended */

@@ -2,11 +2,13 @@
 
 #include "sys/fs.h"
 #include "sys/mnt.h"
+#include "sys/process.h"
 #include "sys/seccomp.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/close_range.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -26,11 +28,16 @@ static int check(long rc)
 	return rc < 0 ? -errno : 0;
 }
 
+/* From here on the table is our own, and holds nothing of the warden's. */
+static int own_descriptors(struct inside *in)
+{
+	(void)in;
+	return check(syscall(SYS_close_range, INSIDE_END, ~0u, CLOSE_RANGE_UNSHARE));
+}
+
 static int wait_for_warden(struct inside *in)
 {
-	char byte;
-	long n = read(in->sync, &byte, 1);
-	return n == 1 ? 0 : n < 0 ? -errno : -ECANCELED;
+	return process_word_wait(&in->go, 0, -1);
 }
 
 static int become_root(struct inside *in)
@@ -54,9 +61,10 @@ static int enter_cgroup_namespace(struct inside *in)
  * whole of that is thrown away at the pivot. */
 static int enter_root(struct inside *in)
 {
-	if (move_mount(in->root, "", AT_FDCWD, "/sys", MOVE_MOUNT_F_EMPTY_PATH) < 0)
+	(void)in;
+	if (move_mount(INSIDE_ROOT, "", AT_FDCWD, "/sys", MOVE_MOUNT_F_EMPTY_PATH) < 0)
 		return -errno;
-	return check(fchdir(in->root));
+	return check(fchdir(INSIDE_ROOT));
 }
 
 /* A directory of the image to mount on. The image may have planted a symlink there, which is refused; one that is missing is made. */
@@ -89,12 +97,12 @@ static int mount_dev(struct inside *in)
 
 	if (target < 0)
 		return target;
-	int rc = mnt_attach(in->dev, target);
-	if (rc == 0 && (target = mnt_open_beneath(in->dev, "pts", O_PATH | O_DIRECTORY, false)) < 0)
+	int rc = mnt_attach(INSIDE_DEV, target);
+	if (rc == 0 && (target = mnt_open_beneath(INSIDE_DEV, "pts", O_PATH | O_DIRECTORY, false)) < 0)
 		rc = target;
 	if (rc == 0)
 		rc = mount_new_on("devpts", pts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, target);
-	if (rc == 0 && (target = mnt_open_beneath(in->dev, "shm", O_PATH | O_DIRECTORY, false)) < 0)
+	if (rc == 0 && (target = mnt_open_beneath(INSIDE_DEV, "shm", O_PATH | O_DIRECTORY, false)) < 0)
 		rc = target;
 	if (rc == 0)
 		rc = mount_new_on("tmpfs", shm, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, target);
@@ -102,13 +110,13 @@ static int mount_dev(struct inside *in)
 }
 
 /* Covers proc/name with a clone of what is at `cover` in our /dev, or with itself read-only. Not there: nothing to hide. */
-static int cover(struct inside *in, int proc, const char *name, const char *with)
+static int cover(int proc, const char *name, const char *with)
 {
 	int target = mnt_open_beneath(proc, name, O_PATH, false);
 	if (target < 0)
 		return target == -ENOENT ? 0 : target;
 
-	int fd = with ? mnt_clone(in->dev, with, false) : mnt_clone(proc, name, false);
+	int fd = with ? mnt_clone(INSIDE_DEV, with, false) : mnt_clone(proc, name, false);
 	int rc = fd < 0 ? fd : 0;
 	if (rc == 0 && !with)
 		rc = mnt_readonly(fd, false);
@@ -127,6 +135,7 @@ static int mount_proc(struct inside *in)
 	static const char *const readonly[] = { "sys", "bus", "fs", "irq" };
 	int target = mount_point("proc", 0555);
 
+	(void)in;
 	if (target < 0)
 		return target;
 	int proc = mnt_new("proc", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, NULL);
@@ -137,11 +146,11 @@ static int mount_proc(struct inside *in)
 	if (rc == 0)
 		rc = fs_write_at(proc, "sys/user/max_user_namespaces", "0");
 	for (size_t i = 0; rc == 0 && i < ARRAY_LEN(hidden_files); i++)
-		rc = cover(in, proc, hidden_files[i], "null");
+		rc = cover(proc, hidden_files[i], "null");
 	for (size_t i = 0; rc == 0 && i < ARRAY_LEN(hidden_folders); i++)
-		rc = cover(in, proc, hidden_folders[i], ".empty");
+		rc = cover(proc, hidden_folders[i], ".empty");
 	for (size_t i = 0; rc == 0 && i < ARRAY_LEN(readonly); i++)
-		rc = cover(in, proc, readonly[i], NULL);
+		rc = cover(proc, readonly[i], NULL);
 	return rc;
 }
 
@@ -190,14 +199,14 @@ static int set_rlimits(struct inside *in)
 static int place_fds(struct inside *in)
 {
 	for (int fd = 0; fd < 3; fd++)
-		if (dup2(in->null, fd) < 0)
+		if (dup2(INSIDE_NULL, fd) < 0)
 			return -errno;
-	if (dup2(in->listen, 3) < 0)
+	if (dup2(INSIDE_LISTEN, 3) < 0)
 		return -errno;
-	if (in->cgroup >= 0 ? dup2(in->cgroup, 4) < 0 : (close(4), 0))
+	if (in->cgroup ? dup2(INSIDE_CGROUP, 4) < 0 : (close(4), 0))
 		return -errno;
 	/* Everything of the warden's is close-on-exec already; this is the second lock. */
-	return check(syscall(SYS_close_range, in->cgroup >= 0 ? 5 : 4, ~0u, 4 /* CLOSE_RANGE_CLOEXEC */));
+	return check(syscall(SYS_close_range, in->cgroup ? 5 : 4, ~0u, CLOSE_RANGE_CLOEXEC));
 }
 
 static int drop_capabilities(struct inside *in)
@@ -226,13 +235,14 @@ static int filter_calls(struct inside *in)
 static int run_guest(struct inside *in)
 {
 	static char *const no_env[] = { NULL };
-	return check(syscall(SYS_execveat, in->guest, "", in->argv, no_env, AT_EMPTY_PATH));
+	return check(syscall(SYS_execveat, INSIDE_GUEST, "", in->argv, no_env, AT_EMPTY_PATH));
 }
 
 static const struct step {
 	const char *name;
 	int (*run)(struct inside *in);
 } steps[] = {
+	{ "take descriptors of its own", own_descriptors },
 	{ "wait for the warden", wait_for_warden },
 	{ "become root of the user namespace", become_root },
 	{ "make a cgroup namespace", enter_cgroup_namespace },

@@ -7,14 +7,14 @@
 
 #include "base/util.h"
 
+/* Where its descriptors are: in the low numbers that the warden keeps for them. The table is shared at first (copying one of
+ * thousands is dear) and cut off after INSIDE_END by the child's first step. */
+enum { INSIDE_NULL = 9, INSIDE_ROOT, INSIDE_DEV, INSIDE_GUEST, INSIDE_LISTEN, INSIDE_CGROUP, INSIDE_END };
+
 struct inside {
-	int sync;   /* one byte from the warden: maps and groups are done. End of file to the warden: the guest runs */
-	int root;   /* detached mount: the sandbox's root */
-	int dev;    /* detached mount: a clone of the shared /dev */
-	int guest;  /* the program */
-	int listen; /* becomes 3 */
-	int cgroup; /* becomes 4, or negative */
-	int null;   /* becomes 0, 1, 2 */
+	uint32_t go;   /* word: 1 = maps and groups are done */
+	uint32_t here; /* word: 1 until the guest runs, or the child has ended */
+	bool cgroup;   /* INSIDE_CGROUP is one; it becomes 4. INSIDE_LISTEN becomes 3, INSIDE_NULL 0, 1, 2 */
 	int last_cap;
 	const char *hostname;
 	char shm_size[24];

@@ -3,6 +3,7 @@
 #include "sys/fs.h"
 #include "sys/mnt.h"
 #include "sys/process.h"
+#include "warden/inside.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -49,17 +50,25 @@ char *place_state_folder(const struct place *p)
 	return xasprintf("%s/state", p->run);
 }
 
-/* Descriptors 0..9 are taken for good, so that what a sandbox's child puts in 3 and 4 never covers one it still needs. */
+/* The numbers that a sandbox's child finds its descriptors in (inside.h) must never become anybody else's. */
 static int reserve_low_fds(void)
 {
-	int fd;
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC), fd;
 
-	do {
-		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (null < 0)
+		return -errno;
+	for (fd = INSIDE_NULL; fd < INSIDE_END; fd++)
+		if (fd != null && dup3(null, fd, O_CLOEXEC) < 0)
+			return -errno;
+	do { /* and no gap below */
+		fd = fcntl(null, F_DUPFD_CLOEXEC, 0);
 		if (fd < 0)
 			return -errno;
-	} while (fd < 9);
-	return fd;
+	} while (fd < INSIDE_END);
+	close_fd(fd);
+	if (null >= INSIDE_END)
+		close_fd(null);
+	return 0;
 }
 
 static int own_folder(int dirfd, const char *name, mode_t mode, uid_t uid, gid_t gid)
@@ -276,13 +285,13 @@ int place_open(struct place *p, const struct warden_options *options, struct err
 			     .sockets_fd = -EBADF,
 			     .disks_fd = -EBADF,
 			     .images_fd = -EBADF,
-			     .own_netns = -EBADF,
+			     .netns = { .own = -EBADF, .proc = -EBADF },
 			     .guest_fd = -EBADF,
-			     .dev_fd = -EBADF,
-			     .null_fd = -EBADF };
+			     .dev_fd = -EBADF };
 	if (geteuid() != 0)
 		return err_set(e, ERR_UNAVAILABLE, EPERM, "the process boundary needs root: start caisson as root, or with sudo");
-	p->null_fd = reserve_low_fds();
+	if (reserve_low_fds() < 0)
+		return err_sys(e, ERR_UNAVAILABLE, errno, "open /dev/null");
 	if ((rc = prepare_process(e)) < 0)
 		return rc;
 	if ((rc = open_folders(p, e)) < 0)
@@ -305,9 +314,8 @@ int place_open(struct place *p, const struct warden_options *options, struct err
 		return rc;
 	if ((rc = seal_guest(p, e)) < 0)
 		return rc;
-	p->own_netns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-	if (p->own_netns < 0)
-		return err_sys(e, ERR_UNAVAILABLE, errno, "open the network namespace");
+	if ((rc = netns_maker_init(&p->netns)) < 0)
+		return err_sys(e, ERR_UNAVAILABLE, -rc, "open the network namespace");
 	if ((rc = process_boot_id(p->boot_id)) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, -rc, "read the boot's id");
 	if (sysinfo(&si) < 0)
@@ -329,7 +337,8 @@ void place_close(struct place *p, bool empty)
 		(void)unlinkat(p->run_fd, "dev", AT_REMOVEDIR);
 		(void)rmdir(p->run);
 	}
-	int *fds[] = { &p->state_fd, &p->sockets_fd, &p->disks_fd, &p->images_fd, &p->own_netns, &p->guest_fd, &p->dev_fd, &p->run_fd };
+	netns_maker_done(&p->netns);
+	int *fds[] = { &p->state_fd, &p->sockets_fd, &p->disks_fd, &p->images_fd, &p->guest_fd, &p->dev_fd, &p->run_fd };
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		*fds[i] = close_fd(*fds[i]);
 	free(take_ptr(&p->run));

@@ -3,6 +3,7 @@
 #define CAISSON_WARDEN_PLACE_H
 
 #include "base/err.h"
+#include "sys/netns.h"
 #include "warden/warden.h"
 
 struct place {
@@ -14,10 +15,9 @@ struct place {
 	int sockets_fd; /* RUN/s 0710 root:daemon */
 	int disks_fd;	/* DATA/disks 0700 root */
 	int images_fd;
-	int own_netns;
+	struct netns_maker netns;
 	int guest_fd; /* sealed memory file */
 	int dev_fd;   /* the /dev every sandbox gets a clone of */
-	int null_fd;
 	bool layers_by_fd; /* the kernel takes detached mounts as overlay's layers */
 	char boot_id[37];
 	uint64_t memory_bytes, cpus; /* of the host */

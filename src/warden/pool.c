@@ -192,7 +192,7 @@ int pool_namespace_get(struct pool *p, struct err *e)
 {
 	if (p->namespace_count)
 		return p->namespaces[--p->namespace_count];
-	int fd = netns_new(p->place->own_netns);
+	int fd = netns_new(&p->place->netns);
 	if (fd < 0)
 		return err_sys(e, ERR_UNAVAILABLE, -fd, "make a network namespace");
 	return fd;
@@ -272,7 +272,7 @@ bool pool_take_disk(struct pool *p)
 bool pool_fill(struct pool *p)
 {
 	if (p->namespace_count < p->namespace_max) {
-		int fd = netns_new(p->place->own_netns);
+		int fd = netns_new(&p->place->netns);
 		if (fd >= 0) {
 			p->namespaces[p->namespace_count++] = fd;
 			return true;

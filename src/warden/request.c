@@ -75,7 +75,7 @@ static int do_stop(struct warden *w, struct sandbox *s, const struct warden_requ
 	s->untold = false;
 	if (s->life == LIFE_STOPPED)
 		return 0;
-	sandbox_kill(&w->keeper, s);
+	warden_kill(w, s);
 	warden_wait(s, rq, 0);
 	return 1;
 }
@@ -93,7 +93,7 @@ void request_destroy(struct warden *w, struct sandbox *s, const struct warden_re
 	s->untold = false;
 	warden_wait(s, rq, 0);
 	if (s->life == LIFE_RUNNING)
-		sandbox_kill(&w->keeper, s);
+		warden_kill(w, s);
 	else if (s->life != LIFE_ENDING)
 		warden_sweep(w, s);
 }

@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +20,7 @@
 #define MIB		 (1024ULL * 1024)
 #define START_WAIT_MS	 10000 /* from clone to exec: a loaded machine, not a reason to hang for ever */
 #define SWEEP_GIVE_UP_MS 10000
+#define THROTTLED_AFTER_MS 30
 #define ARGS_MAX	 640 /* user, workdir, hostname, env of 4096 bytes in pairs of at least 3, NULL */
 #define STACK_SIZE	 65536
 
@@ -94,55 +94,51 @@ static int map_ids(pid_t pid, uint32_t base)
 	return rc;
 }
 
-/* Waits for the exec, which closes the child's end. 0 = the guest runs. */
-static int wait_for_exec(const struct inside *in, int sync, struct err *e)
+/* Puts the child's descriptors into their numbers, or /dev/null back: what is left there would keep a mount or a socket alive. */
+static int offer_descriptors(const int offered[INSIDE_END])
 {
-	char byte;
-	struct pollfd p = { .fd = sync, .events = POLLIN };
+	for (int fd = INSIDE_ROOT; fd < INSIDE_END; fd++)
+		if (dup3(offered && offered[fd] >= 0 ? offered[fd] : INSIDE_NULL, fd, O_CLOEXEC) < 0)
+			return -errno;
+	return 0;
+}
 
-	if (poll(&p, 1, START_WAIT_MS) != 1)
+/* Maps, groups, "go", and the exec. 0 = the guest runs. */
+static int see_it_through(struct keeper *k, struct sandbox *s, struct inside *in, pid_t pid, int pidfd, struct err *e)
+{
+	int rc = map_ids(pid, range_uid(s->slot->number));
+
+	if (rc < 0)
+		return err_sys(e, ERR_UNAVAILABLE, -rc, "map the sandbox's user ids");
+	rc = cgroup_enter(k->groups, s->record.id, pid);
+	if (rc < 0)
+		return err_sys(e, ERR_UNAVAILABLE, -rc, "put the sandbox into its cgroups");
+	process_word_set(&in->go, 1);
+	if (process_word_wait(&in->here, 1, START_WAIT_MS) < 0)
 		return err_set(e, ERR_TIMEOUT, ETIMEDOUT, "the sandbox did not start within %d s", START_WAIT_MS / 1000);
-	if (read(sync, &byte, 1) != 0)
-		return err_sys(e, ERR_UNAVAILABLE, errno, "hear from the new sandbox");
 	if (in->failed)
 		return err_sys(e, ERR_UNAVAILABLE, in->failed_errno, "inside the new sandbox: %s", in->failed);
+	if (process_start_time(pid, &s->record.start_time) < 0 || process_ended(pidfd))
+		return err_set(e, ERR_UNAVAILABLE, ESRCH, "the sandbox's guest ended at once");
 	return 0;
 }
 
 /* The clone itself and the handshake; everything it is given exists. On success record.pid and pidfd are set. */
 static int clone_guest(struct keeper *k, struct sandbox *s, struct inside *in, int cgroup_fd, struct err *e)
 {
-	int pair[2], pidfd = -EBADF;
-	const uint64_t flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS; /* cgroup: inside.c */
+	int pidfd = -EBADF, status;
+	const uint64_t flags = CLONE_FILES | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS; /* cgroup: inside.c */
 
 	auto_fd int net = pool_namespace_get(k->pool, e);
 	if (net < 0)
 		return net;
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-		return err_sys(e, ERR_UNAVAILABLE, errno, "make a socket pair");
-	in->sync = pair[1];
 	int rc = netns_enter(net); /* from inside the new user namespace it would be refused */
-	pid_t pid = rc < 0 ? rc : process_clone(flags, cgroup_fd, stack, sizeof stack, inside_main, in, &pidfd);
-	(void)netns_enter(k->place->own_netns);
-	close_fd(pair[1]);
-	if (pid < 0) {
-		close_fd(pair[0]);
+	pid_t pid = rc < 0 ? rc : process_clone(flags, cgroup_fd, stack, sizeof stack, inside_main, in, &in->here, &pidfd);
+	(void)netns_enter(k->place->netns.own);
+	if (pid < 0)
 		return err_sys(e, ERR_UNAVAILABLE, -pid, "clone the sandbox's first process");
-	}
-	rc = map_ids(pid, range_uid(s->slot->number));
-	if (rc < 0)
-		(void)err_sys(e, ERR_UNAVAILABLE, -rc, "map the sandbox's user ids");
-	if (rc == 0 && (rc = cgroup_enter(k->groups, s->record.id, pid)) < 0)
-		(void)err_sys(e, ERR_UNAVAILABLE, -rc, "put the sandbox into its cgroups");
-	if (rc == 0 && write(pair[0], "", 1) != 1)
-		rc = err_sys(e, ERR_UNAVAILABLE, errno, "start the sandbox");
-	if (rc == 0)
-		rc = wait_for_exec(in, pair[0], e);
-	if (rc == 0 && (rc = process_start_time(pid, &s->record.start_time)) < 0)
-		(void)err_set(e, ERR_UNAVAILABLE, ESRCH, "the sandbox's guest ended at once");
-	close_fd(pair[0]);
+	rc = see_it_through(k, s, in, pid, pidfd, e);
 	if (rc < 0) {
-		int status;
 		(void)process_signal(pidfd, SIGKILL);
 		(void)process_wait(pidfd, &status); /* it shares our memory: it must be gone before we go on */
 		close_fd(pidfd);
@@ -159,14 +155,7 @@ static int launch(struct keeper *k, struct sandbox *s, const struct warden_reque
 	static struct arguments args; /* one create at a time; too big for the stack */
 	const struct cgroup_limits limits = { rq->memory_mib * MIB, rq->cpu_millis, rq->pids };
 	struct inside in = {
-		.root = root,
-		.guest = k->place->guest_fd,
-		.cgroup = -EBADF,
-		.null = k->place->null_fd,
-		.last_cap = k->last_cap,
-		.hostname = rq->hostname,
-		.files_max = k->files_max,
-		.argv = args.v,
+		.here = 1, .last_cap = k->last_cap, .hostname = rq->hostname, .files_max = k->files_max, .argv = args.v,
 	};
 
 	int rc = fill_arguments(&args, rq, e);
@@ -176,17 +165,24 @@ static int launch(struct keeper *k, struct sandbox *s, const struct warden_reque
 	auto_fd int listener = listen_for_guest(k, s, e);
 	if (listener < 0)
 		return listener;
-	in.listen = listener;
 	auto_fd int dev = mnt_clone(k->place->dev_fd, "", false);
 	if (dev < 0)
 		return err_sys(e, ERR_UNAVAILABLE, -dev, "clone /dev");
-	in.dev = dev;
 	auto_fd int group = -EBADF;
 	rc = cgroup_make(k->groups, s->record.id, &limits, range_uid(s->slot->number), &group, e);
 	if (rc < 0)
 		return rc;
-	in.cgroup = group;
-	return clone_guest(k, s, &in, group, e);
+	in.cgroup = group >= 0;
+	const int offered[INSIDE_END] = {
+		[INSIDE_ROOT] = root, [INSIDE_DEV] = dev, [INSIDE_GUEST] = k->place->guest_fd, [INSIDE_LISTEN] = listener, [INSIDE_CGROUP] = group,
+	};
+	rc = offer_descriptors(offered);
+	if (rc < 0)
+		(void)err_sys(e, ERR_UNAVAILABLE, -rc, "place the sandbox's descriptors");
+	else
+		rc = clone_guest(k, s, &in, group, e);
+	(void)offer_descriptors(NULL);
+	return rc;
 }
 
 /* Undoes what a launch that failed left. */
@@ -339,6 +335,17 @@ void sandbox_kill(struct keeper *k, struct sandbox *s)
 	cgroup_kill(k->groups, s->record.id);
 	(void)process_signal(s->pidfd, SIGKILL);
 	s->life = LIFE_ENDING;
+	s->kill_since_ms = now_ms();
+	s->unthrottled = false;
+}
+
+bool sandbox_hurry(struct keeper *k, struct sandbox *s)
+{
+	if (!s->unthrottled && now_ms() - s->kill_since_ms > THROTTLED_AFTER_MS) {
+		cgroup_unthrottle(k->groups, s->record.id);
+		s->unthrottled = true;
+	}
+	return s->unthrottled;
 }
 
 void sandbox_ended(struct keeper *k, struct sandbox *s)

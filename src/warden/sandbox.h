@@ -29,7 +29,8 @@ struct sandbox {
 	int pidfd;
 	struct slot *slot;
 	bool destroying, oom, untold; /* untold: ended by itself, the daemon has not heard yet */
-	uint64_t sweep_since_ms;
+	uint64_t kill_since_ms, sweep_since_ms;
+	bool unthrottled;
 	struct waiter *waiters;
 	struct sandbox *next_in_bucket, *next_busy, *prev_busy;
 	bool busy; /* in the list of those that a tick looks at */
@@ -49,6 +50,8 @@ int sandbox_create(struct keeper *k, struct sandbox *s, const struct warden_requ
 int sandbox_boot(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct err *e);
 /* RUNNING -> ENDING. */
 void sandbox_kill(struct keeper *k, struct sandbox *s);
+/* Looked at while ENDING: one that takes long gets the processor's time it needs to die. True: nothing more to do but wait. */
+bool sandbox_hurry(struct keeper *k, struct sandbox *s);
 /* PID 1 has ended -> SWEEPING. */
 void sandbox_ended(struct keeper *k, struct sandbox *s);
 /* One try to let go of everything that a running one had. 0: done, now STOPPED; -EBUSY: again later. */

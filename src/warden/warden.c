@@ -3,6 +3,7 @@
 #include "sys/fs.h"
 #include "sys/mnt.h"
 #include "sys/process.h"
+#include "warden/inside.h"
 #include "warden/serve.h"
 
 #include <dirent.h>
@@ -144,6 +145,13 @@ static void answer_waiters(struct warden *w, struct sandbox *s, const struct err
 	}
 }
 
+void warden_kill(struct warden *w, struct sandbox *s)
+{
+	sandbox_kill(&w->keeper, s);
+	if (s->life == LIFE_ENDING)
+		warden_set_busy(w, s, true);
+}
+
 void warden_sweep(struct warden *w, struct sandbox *s)
 {
 	if (sandbox_sweep(&w->keeper, s) < 0) {
@@ -226,6 +234,8 @@ static void tick(struct warden *w)
 		next = s->next_busy;
 		if (s->life == LIFE_SWEEPING)
 			warden_sweep(w, s);
+		else if (s->life == LIFE_ENDING)
+			warden_set_busy(w, s, !sandbox_hurry(&w->keeper, s));
 		else
 			look_after_pause(w, s);
 	}
@@ -422,6 +432,12 @@ int warden_main(int fd, const struct warden_options *options)
 
 	log_set_name("warden");
 	log_set_level(options->log_level);
+	/* The low numbers belong to the sandboxes' children; whatever else the caller has open there may be covered. */
+	int high = fcntl(fd, F_DUPFD_CLOEXEC, INSIDE_END);
+	if (high < 0)
+		return 1;
+	close_fd(fd);
+	fd = high;
 	*w = (struct warden){ .daemon = fd, .epoll = -EBADF, .helper.fd = -EBADF };
 	w->place.run_fd = -EBADF;
 	for (size_t t = 0; t < CGROUP_TREE_COUNT; t++)

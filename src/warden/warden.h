@@ -36,7 +36,8 @@ int warden_data_id(const char *data, char ret_id[static 17]);
 char *warden_run_folder(const char *data);
 
 /* Serves fd (one end of a SOCK_SEQPACKET pair) until the other end closes. Needs root; to be called early in a process of its
- * own (it changes mounts, securebits, session). Returns the exit status; why it could not start goes to the daemon, too. */
+ * own (it changes mounts, securebits, session; descriptors 9 to 14 become its own). fd is taken.
+ * Returns the exit status; why it could not start goes to the daemon, too. */
 int warden_main(int fd, const struct warden_options *options);
 
 #endif
