@@ -43,6 +43,7 @@ struct call *api_call(struct api *a, void *ctx)
 		k->ctx = ctx;
 		HASH_ADD_PTR(a->askers, ctx, k);
 	}
+	c->asker = k;
 	DL_APPEND2(k->calls, c, same_prev, same_next);
 	return c;
 }
@@ -55,11 +56,10 @@ static void asker_forget(struct api *a, struct asker *k)
 
 bool api_call_end(struct call *c)
 {
-	struct asker *k;
+	struct asker *k = c->asker;
 
-	if (!c->api)
+	if (!k)
 		return false;
-	HASH_FIND_PTR(c->api->askers, &c->ctx, k);
 	DL_DELETE2(k->calls, c, same_prev, same_next);
 	if (!k->calls)
 		asker_forget(c->api, k);
@@ -75,7 +75,7 @@ void api_forget(struct api *a, void *ctx)
 	if (!k)
 		return;
 	DL_FOREACH_SAFE2 (k->calls, c, next, same_next)
-		c->api = NULL; /* forgotten */
+		c->asker = NULL; /* forgotten */
 	asker_forget(a, k);
 }
 

@@ -8,9 +8,11 @@
 #include <uthash.h>
 
 /* An asynchronous verb under way: what core's answer finds again. */
+struct asker;
 struct call {
 	struct api *api;
-	void *ctx; /* the asker; key of the hash */
+	struct asker *asker; /* NULL once it has gone */
+	void *ctx;
 	union {
 		api_sandbox_fn sandbox;
 		api_done_fn done;
@@ -20,7 +22,7 @@ struct call {
 	struct call *same_prev, *same_next; /* further calls of the same asker (utlist) */
 };
 
-struct asker {
+struct asker { /* whoever has calls under way, known by its ctx */
 	void *ctx;
 	struct call *calls;
 	UT_hash_handle hh;

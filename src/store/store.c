@@ -434,7 +434,7 @@ static int check_whole(struct store *s, const char *path, struct err *e)
 
 static int migrate(struct store *s, const char *path, struct err *e)
 {
-	struct answer version, application, tables;
+	struct answer version = { 0 }, application = { 0 }, tables = { 0 };
 	int r = ask(s, path, "PRAGMA user_version", &version, e);
 	if (r == 0)
 		r = ask(s, path, "PRAGMA application_id", &application, e);
