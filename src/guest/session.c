@@ -1,6 +1,7 @@
 /* Theory of operation. A session is one shell that reads its script from a pipe on its standard input: ours to write. A
  * command goes in as
  *
+ *	command echo s >&60
  *	command eval '<text>' </dev/null 60>&-
  *	command echo "$?" >&60
  *
@@ -17,11 +18,21 @@
  * States: IDLE (waits for a command) -> BUSY (a command is fed) -> DRAINING (its status is known, the pipes are being emptied)
  * -> IDLE; from each -> DEAD (the shell is reaped; later commands fail with the reason) until closed.
  *
+ * A command that is cancelled must not go on with what follows in its text (`a; b`). Bash is made to skip that by a trap on a
+ * signal: the trap turns on a DEBUG trap that refuses every command, and leaves every loop, until the shell is back at one of
+ * our own lines. The signal is sent only after the "s", so that it cannot be lost in a line of ours. A shell without such
+ * traps, or with ours taken away, ends by the signal.
+ *
+ * A command may replace the shell (`exec program`). That closes the status pipe, and the script, while the command is
+ * under way: then it is not ended but goes on until the process does, which is the end of the session too. If it is
+ * still a shell, one that has closed our pipe, it ends where its script does.
+ *
  * A shell other than bash may only name descriptors 0 to 9, so there the status pipe is 9. */
 #include "guest/session.h"
 
 #include "guest/launch.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -32,10 +43,17 @@
 enum {
 	STATUS_FD_BASH = 60,
 	STATUS_FD_SH = 9,
+	SKIP_SIGNAL = 64,     /* SIGRTMAX, by number because not every bash has its name */
 	KILL_EVERY_MS = 20,   /* children of a cancelled command, as the shell goes on to the next one of its line */
 	KILL_SHELL_MS = 300,  /* then the shell itself is stuck */
 	SESSIONS_MAX = 1024,
 };
+
+/* For bash at its start, see above. `!` makes the DEBUG trap fail, which with extdebug skips the command. */
+static const char skip_trap[] =
+	"trap 'shopt -s extdebug; trap \"case \\$BASH_COMMAND in *\\\">&60\\\") trap - DEBUG; shopt -u extdebug;; "
+	"*) ! break 9999 2>/dev/null; esac\" DEBUG' 64\n";
+static_assert(STATUS_FD_BASH == 60 && SKIP_SIGNAL == 64, "the text above");
 
 enum session_state { SESSION_IDLE, SESSION_BUSY, SESSION_DRAINING, SESSION_DEAD };
 
@@ -48,6 +66,7 @@ struct session {
 	struct group group;
 	struct user user;
 	bool bash, closing, last_words; /* last_words: dead, and its last command is being drained */
+	bool begun, replaced;           /* the current command: its "s" has come; it is no longer a shell that does it */
 	int exit_code;
 	uint64_t close_serial, kill_until;
 	struct source *from[2];
@@ -113,6 +132,19 @@ static void kill_shell(struct session *s)
 
 /* --- feeding --- */
 
+/* The shell takes no more of its script: either a command has replaced it, or it will never do another one. */
+static void shell_lost(struct session *s)
+{
+	struct loop *l = &s->g->loop;
+
+	watch_close(l, &s->status);
+	watch_close(l, &s->script);
+	buf_done(&s->text);
+	s->replaced = s->state == SESSION_BUSY;
+	if (!s->replaced || s->kill.at)
+		kill_shell(s);
+}
+
 static void script_write(struct session *s)
 {
 	while (s->text.len && s->script.fd >= 0) {
@@ -122,10 +154,8 @@ static void script_write(struct session *s)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0) {
-			/* the shell has closed its script, so it will never do another command */
-			kill_shell(s);
-			buf_reset(&s->text);
-			break;
+			shell_lost(s);
+			return;
 		}
 		buf_consume(&s->text, (size_t)n);
 	}
@@ -197,6 +227,8 @@ static void feed(struct session *s, struct run *r)
 	}
 	s->state = SESSION_BUSY;
 	s->current = r;
+	s->begun = false;
+	(void)buf_addf(&s->text, "command echo s >&%d\n", fd);
 	if (r->in.hold)
 		(void)buf_addf(&s->text, "{ command echo o >&%d; ", fd);
 	(void)buf_addz(&s->text, "command eval ");
@@ -264,6 +296,12 @@ static void command_done(struct session *s, int status)
 	output_changed(s);
 }
 
+static void skip_rest(struct session *s)
+{
+	if (s->pid > 0)
+		(void)kill(s->pid, s->bash ? SKIP_SIGNAL : SIGKILL);
+}
+
 /* One line of the status pipe. */
 static int status_line(struct session *s, struct str line)
 {
@@ -271,6 +309,12 @@ static int status_line(struct session *s, struct str line)
 
 	if (s->state != SESSION_BUSY)
 		return -EPROTO;
+	if (str_eqz(line, "s")) {
+		s->begun = true;
+		if (s->kill.at)
+			skip_rest(s); /* it was cancelled before it had begun */
+		return 0;
+	}
 	if (str_eqz(line, "o") && s->current->in.hold) {
 		run_input_unhold(s->current);
 		return 0;
@@ -301,9 +345,9 @@ static void status_ready(struct watch *w, uint32_t events)
 	}
 	if (e == 0 && s->word_n < sizeof s->word)
 		return;
-	/* closed, or written to by somebody else: without it no command would ever end */
-	watch_close(&s->g->loop, &s->status);
-	kill_shell(s);
+	if (n != 0)
+		kill_shell(s); /* written to by somebody else: there is no telling any more when a command ends */
+	shell_lost(s);
 }
 
 void session_reaped(struct session *s, int status)
@@ -371,7 +415,7 @@ void session_run_resume(struct session *s, struct run *r)
 void session_run_signal(struct session *s, struct run *r, int signo)
 {
 	if (s->current == r && s->state == SESSION_BUSY)
-		(void)group_signal(&s->g->groups, &s->group, s->pid, s->pid, signo);
+		(void)group_signal(&s->g->groups, &s->group, s->pid, s->replaced ? 0 : s->pid, signo);
 }
 
 static void kill_children(struct timer *t)
@@ -379,11 +423,12 @@ static void kill_children(struct timer *t)
 	struct session *s = container_of(t, struct session, kill);
 	uint64_t now = now_ms();
 
-	if (now >= s->kill_until) {
+	if (now >= s->kill_until || s->replaced) {
 		kill_shell(s);
 		return;
 	}
-	(void)group_signal(&s->g->groups, &s->group, s->pid, s->pid, SIGKILL);
+	if (s->begun) /* not before the shell knows that it is to skip: it would go on to what follows */
+		(void)group_signal(&s->g->groups, &s->group, s->pid, s->pid, SIGKILL);
 	timer_set(&s->g->loop, t, now + KILL_EVERY_MS);
 }
 
@@ -402,6 +447,8 @@ void session_run_kill(struct session *s, struct run *r)
 	if (s->current != r || s->state != SESSION_BUSY || s->kill.at)
 		return;
 	s->kill_until = now_ms() + KILL_SHELL_MS;
+	if (s->begun && !s->replaced)
+		skip_rest(s);
 	kill_children(&s->kill);
 }
 
@@ -534,6 +581,8 @@ void session_open(struct guest *g, uint64_t serial, const struct guest_run_reque
 		source_point(s->from[i], NULL, output_changed, s);
 	close_ends(&ends);
 	buf_init(&s->text, SIZE_MAX / 2); /* a command is bounded by GUEST_MESSAGE_MAX, its quoting by four times that */
+	if (s->bash)
+		(void)buf_addz(&s->text, skip_trap);
 	s->next = g->sessions;
 	g->sessions = s;
 	reply(g, serial, ERR_NONE, 0, "");

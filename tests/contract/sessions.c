@@ -166,12 +166,121 @@ static void cancel_keeps_the_shell(void **state)
 	r = drive_run(d, &(struct link_run_spec){ .argv = slow, .session = "can", .timeout_ms = 200 });
 	assert_true(r->end.timed_out && !r->end.session_ended);
 	assert_true(got_is(drive_in(d, "can", "echo $v"), 0, "kept\n", ""));
-	/* stuck in the shell itself: then there is no keeping it */
-	const char *stuck[] = { "while :; do :; done", NULL };
+	/* busy in the shell itself; deaf: then there is no keeping it */
+	const char *busy[] = { "while :; do :; done", NULL };
+	r = drive_run(d, &(struct link_run_spec){ .argv = busy, .session = "can", .timeout_ms = 200 });
+	assert_non_null(r);
+	assert_true(r->end.timed_out && !r->end.session_ended);
+	assert_true(got_is(drive_in(d, "can", "echo $v"), 0, "kept\n", ""));
+	const char *stuck[] = { "trap '' 64; while :; do :; done", NULL };
 	r = drive_run(d, &(struct link_run_spec){ .argv = stuck, .session = "can", .timeout_ms = 200 });
 	assert_non_null(r);
 	assert_true(r->end.timed_out && r->end.session_ended);
 	assert_true(drive_session_close(d, "can", &e));
+}
+
+#define WORK "{ echo up; sleep 60; }"
+
+/* Cancelled, a command does nothing of what it had still to do: neither behind the point where it was nor, cancelled at once, at all. */
+static void cancel_skips_the_rest(void **state)
+{
+	(void)state;
+	static const char *const texts[] = {
+		WORK "; echo rest >>/tmp/rest", WORK "\necho rest >>/tmp/rest", "while :; do " WORK "; echo rest >>/tmp/rest; done; echo rest >>/tmp/rest",
+		"f() { " WORK "; echo rest >>/tmp/rest; }; f; echo rest >>/tmp/rest", "( " WORK " ); echo rest >>/tmp/rest", WORK " || echo rest >>/tmp/rest",
+		"for i in 1 2 3; do until " WORK "; do echo rest >>/tmp/rest; done; done; { echo rest >>/tmp/rest; }", WORK "; exit 3",
+	};
+	struct err e;
+	assert_true(drive_session_open(d, "skip", NULL, &e));
+	assert_true(got_is(drive_in(d, "skip", "v=kept"), 0, "", ""));
+	for (size_t i = 0; i < ARRAY_LEN(texts) * 2; i++) {
+		const char *argv[] = { texts[i / 2], NULL };
+		struct got_run *r = drive_start(d, &(struct link_run_spec){ .argv = argv, .session = "skip" });
+		if (i % 2)
+			assert_true(drive_until(d, &r->started));
+		while (i % 2 && !r->out[0].len)
+			drive_for(d, 2);
+		link_run_cancel(d->link, r->id);
+		assert_true(drive_until(d, &r->ended));
+		assert_true(r->end.canceled && !r->end.session_ended);
+		assert_int_equal(r->end.signal, 9);
+		assert_true(got_is(drive_in(d, "skip", "echo $v; cat /tmp/rest 2>/dev/null; x=1"), 0, "kept\n", ""));
+	}
+	/* without our trap the shell goes, rather than on */
+	const char *argv[] = { "trap - 64; echo up; sleep 60; echo rest >>/tmp/rest", NULL };
+	struct got_run *r = drive_start(d, &(struct link_run_spec){ .argv = argv, .session = "skip" });
+	while (!r->out[0].len)
+		drive_for(d, 2);
+	link_run_cancel(d->link, r->id);
+	assert_true(drive_until(d, &r->ended));
+	assert_true(r->end.canceled && r->end.session_ended);
+	assert_true(got_is(drive_sh(d, "cat /tmp/rest"), 1, "", NULL));
+	assert_true(drive_session_close(d, "skip", &e));
+}
+
+static struct got_run *replace_shell(const char *id, const char *text, bool stdin_open)
+{
+	struct err e;
+	const char *argv[] = { text, NULL };
+	assert_true(drive_session_open(d, id, NULL, &e));
+	return drive_start(d, &(struct link_run_spec){ .argv = argv, .session = id, .stdin_open = stdin_open });
+}
+
+/* `exec program` takes the shell's place: the command lasts as long as the program, and the session with it. */
+static void exec_goes_on(void **state)
+{
+	(void)state;
+	struct err e;
+	struct got_run *r = replace_shell("x1", "exec true", false);
+	assert_true(drive_until(d, &r->ended));
+	assert_true(got_is(r, 0, "", ""));
+	assert_true(r->end.session_ended && !r->end.canceled);
+	assert_true(drive_session_close(d, "x1", &e));
+
+	r = replace_shell("x2", "echo a; exec sh -c 'sleep 0.3; echo b; echo c >&2; exit 7'", false);
+	const char *second[] = { "echo never", NULL };
+	struct got_run *queued = drive_start(d, &(struct link_run_spec){ .argv = second, .session = "x2" });
+	assert_true(drive_until(d, &r->ended));
+	assert_true(got_is(r, 7, "a\nb\n", "c\n"));
+	assert_true(r->end.session_ended);
+	assert_true(drive_until(d, &queued->ended));
+	assert_true(queued->end.failed);
+	assert_true(drive_session_close(d, "x2", &e));
+
+	r = replace_shell("x3", "exec cat", true);
+	assert_true(drive_until(d, &r->started));
+	drive_for(d, 100);
+	assert_int_equal(link_run_stdin(d->link, r->id, STR("through")), 0);
+	link_run_stdin_eof(d->link, r->id);
+	assert_true(drive_until(d, &r->ended));
+	assert_true(got_is(r, 0, "through", ""));
+	assert_true(drive_session_close(d, "x3", &e));
+
+	r = replace_shell("x4", "echo up; exec sleep 60", false);
+	while (!r->out[0].len)
+		drive_for(d, 10);
+	drive_for(d, 100);
+	assert_false(r->ended);
+	link_run_signal(d->link, r->id, 15, false);
+	assert_true(drive_until(d, &r->ended));
+	assert_int_equal(r->end.signal, 15);
+	assert_true(r->end.session_ended && !r->end.canceled);
+	assert_true(drive_session_close(d, "x4", &e));
+
+	r = replace_shell("x5", "echo up; exec sleep 60", false);
+	while (!r->out[0].len)
+		drive_for(d, 10);
+	drive_for(d, 100);
+	link_run_cancel(d->link, r->id);
+	assert_true(drive_until(d, &r->ended));
+	assert_int_equal(r->end.signal, 9);
+	assert_true(r->end.session_ended && r->end.canceled);
+	assert_true(drive_session_close(d, "x5", &e));
+
+	/* a shell that has closed our pipes ends where its script does, and nobody waits for it for ever */
+	r = replace_shell("x6", "for i in /proc/$$/fd/*; do n=${i##*/}; [ $n -lt 3 ] || eval \"exec $n>&-\"; done; echo done", false);
+	assert_true(drive_until(d, &r->ended));
+	assert_true(drive_session_close(d, "x6", &e));
 }
 
 static void survives_a_reconnect(void **state)
@@ -196,6 +305,7 @@ const struct CMUnitTest session_tests[] = {
 	cmocka_unit_test(a_syntax_error_is_survived), cmocka_unit_test(exit_ends_it),
 	cmocka_unit_test(queue_keeps_order),      cmocka_unit_test(input_has_an_end),
 	cmocka_unit_test(large_output_and_background), cmocka_unit_test(cancel_keeps_the_shell),
+	cmocka_unit_test(cancel_skips_the_rest),  cmocka_unit_test(exec_goes_on),
 	cmocka_unit_test(survives_a_reconnect),
 };
 const size_t session_tests_n = ARRAY_LEN(session_tests);
