@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <mntent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -245,10 +246,29 @@ static int write_in(struct cgroup_host *h, enum cgroup_tree t, const char *id, c
 	return fs_write_at(h->parent[t], path, text);
 }
 
+/* Without v2 nothing kills a group in one go. PID 1's end takes its whole namespace along, so one round is enough. */
+static void kill_listed(struct cgroup_host *h, const char *id)
+{
+	char path[80], text[4096];
+
+	snprintf(path, sizeof path, "%s/cgroup.procs", id);
+	if (fs_read_at(h->parent[CGROUP_TREE_PIDS], path, text, sizeof text) <= 0)
+		return;
+	for (char *p = text, *end; *p; p = end + 1) {
+		long pid = strtol(p, &end, 10);
+		if (end == p || *end != '\n')
+			return;
+		if (pid > 1)
+			(void)kill((pid_t)pid, SIGKILL);
+	}
+}
+
 void cgroup_kill(struct cgroup_host *h, const char *id)
 {
 	(void)write_in(h, CGROUP_TREE_V2, id, "cgroup.kill", "1");
 	(void)write_in(h, CGROUP_TREE_FREEZER, id, "freezer.state", "THAWED");
+	if (h->parent[CGROUP_TREE_V2] < 0)
+		kill_listed(h, id);
 }
 
 void cgroup_unthrottle(struct cgroup_host *h, const char *id)
@@ -312,6 +332,22 @@ uint64_t cgroup_oom_kills(struct cgroup_host *h, const char *id)
 	else
 		read_in(h, CGROUP_TREE_MEMORY, id, "memory.oom_control", "oom_kill", &n);
 	return n;
+}
+
+void cgroup_each(struct cgroup_host *h, void (*each)(void *ctx, const char *name), void *ctx)
+{
+	for (int t = 0; t < CGROUP_TREE_COUNT; t++) {
+		int fd = h->parent[t] < 0 ? -EBADF : openat(h->parent[t], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+		if (!dir) {
+			close_fd(fd);
+			continue;
+		}
+		for (struct dirent *d; (d = readdir(dir));)
+			if (d->d_type == DT_DIR && d->d_name[0] != '.')
+				each(ctx, d->d_name);
+		(void)closedir(dir);
+	}
 }
 
 /* Groups that the sandbox made below its own; a cgroup tree has no symlinks, and its depth is bounded by DEPTH_MAX. */

@@ -50,5 +50,5 @@ int loop_is_bound(unsigned number, int file_fd)
 		return errno == ENXIO ? 0 : -errno;
 	if (fstat(file_fd, &st) < 0)
 		return -errno;
-	return info.lo_inode == st.st_ino ? 1 : 0;
+	return info.lo_inode == st.st_ino && info.lo_device == st.st_dev ? 1 : 0;
 }

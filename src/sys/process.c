@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -161,9 +162,10 @@ int process_boot_id(char ret_text[static 37])
 
 static int only_be_there(void *arg)
 {
-	for (;;)
+	/* It shares our descriptors: should we be killed now, it must not keep locks, sockets and mounts alive. */
+	(void)syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	while (syscall(SYS_getppid) == *(const pid_t *)arg)
 		(void)syscall(SYS_ppoll, NULL, 0, NULL, NULL, 0);
-	(void)arg;
 	return 0;
 }
 
@@ -172,9 +174,10 @@ int process_userns(uint32_t base, uint32_t count)
 	/* A throw-away child that only holds the namespace while we write its maps and take a descriptor of it. */
 	static char stack[16384] __attribute__((aligned(16)));
 	int pidfd = -EBADF, status, fd = -EBADF;
+	pid_t self = getpid();
 	char path[40];
 	/* Descriptors are shared because a copy of thousands costs more than all the rest. */
-	pid_t pid = process_clone(CLONE_NEWUSER | CLONE_FILES, -1, stack, sizeof stack, only_be_there, NULL, NULL, &pidfd);
+	pid_t pid = process_clone(CLONE_NEWUSER | CLONE_FILES, -1, stack, sizeof stack, only_be_there, &self, NULL, &pidfd);
 
 	if (pid < 0)
 		return (int)pid;

@@ -88,6 +88,7 @@ void request_destroy(struct warden *w, struct sandbox *s, const struct warden_re
 		memcpy(s->record.id, rq->id, sizeof s->record.id);
 		s->life = LIFE_SWEEPING;
 		s->sweep_since_ms = now_ms();
+		cgroup_kill(&w->groups, rq->id);
 	}
 	s->destroying = true;
 	s->untold = false;

@@ -228,6 +228,10 @@ static int bring_up(struct keeper *k, struct sandbox *s, const struct warden_req
 
 	s->record.loop = disk->loop;
 	disk_close(disk); /* the overlay holds it from here on */
+	/* Before there is a process, so that a warden that comes after a sudden end knows what to sweep. */
+	s->record.pid = 0;
+	if (rc == 0 && (rc = record_write(k->place->state_fd, &s->record)) < 0)
+		(void)err_sys(e, ERR_UNAVAILABLE, -rc, "write the sandbox's record");
 	if (rc == 0)
 		rc = launch(k, s, rq, root, e);
 	if (rc == 0) {
@@ -368,12 +372,14 @@ int sandbox_sweep(struct keeper *k, struct sandbox *s)
 
 	socket_name(s, name);
 	(void)unlinkat(k->place->sockets_fd, name, 0);
-	if (cgroup_remove(k->groups, s->record.id) < 0 && patient)
+	int groups = cgroup_remove(k->groups, s->record.id);
+	bool bound = s->record.disk_kind == DISK_FILE && disk_is_bound(k->place, s->record.id, s->record.loop);
+	if ((groups < 0 || bound) && patient)
 		return -EBUSY;
-	if (s->record.disk_kind == DISK_FILE && patient && disk_is_bound(k->place, s->record.id, s->record.loop))
-		return -EBUSY;
-	if (!patient)
-		log_warn("sandbox=%s msg=\"the kernel does not let go of its groups or disk\"", s->record.id);
+	if (groups < 0)
+		log_warn("sandbox=%s msg=\"its groups cannot be removed\" errno=%d", s->record.id, -groups);
+	if (bound)
+		log_warn("sandbox=%s msg=\"its disk is still bound to loop%u\"", s->record.id, s->record.loop);
 	if (s->slot)
 		pool_slot_put(k->pool, take_ptr(&s->slot));
 	s->record.pid = 0;

@@ -305,6 +305,26 @@ static void adopt_disks(struct warden *w)
 	(void)closedir(dir);
 }
 
+/* Groups without a record: a warden that was killed in the middle of something. Whatever lives in them is nobody's. */
+static void adopt_group(void *ctx, const char *name)
+{
+	struct warden *w = ctx;
+	char id[40] = { 0 };
+
+	if (strlen(name) != 36)
+		return;
+	memcpy(id, name, 36);
+	if (!record_id_valid(id) || warden_find(w, id))
+		return;
+	struct sandbox *s = warden_add(w, id);
+	cgroup_kill(&w->groups, id);
+	s->life = LIFE_SWEEPING;
+	s->sweep_since_ms = now_ms();
+	s->destroying = true;
+	s->record.disk_kind = DISK_MEMORY; /* a disk that is kept has made it a stopped sandbox before */
+	warden_set_busy(w, s, true);
+}
+
 static int start(struct warden *w, const struct warden_options *o, struct err *e)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
@@ -335,6 +355,7 @@ static int start(struct warden *w, const struct warden_options *o, struct err *e
 	if (rc < 0)
 		return err_sys(e, ERR_UNAVAILABLE, -rc, "read the records of the sandboxes");
 	adopt_disks(w);
+	cgroup_each(&w->groups, adopt_group, w);
 	return 0;
 }
 
@@ -361,6 +382,8 @@ static void serve(struct warden *w)
 		/* Ends before requests: a sandbox that a request is about may just have ended. */
 		bool request = false;
 		for (int i = 0; i < n; i++) {
+			if (!events[i].data.ptr && events[i].events & EPOLLHUP)
+				return; /* what is still in the socket was asked by somebody who is gone: nobody would know of it */
 			if (!events[i].data.ptr)
 				request = true;
 			else

@@ -1,10 +1,11 @@
 """The warden dies at any moment; the next one finds everything."""
 import glob
 import os
+import random
 import signal
 import time
 
-from harness import sandboxes
+from harness import Refused, sandboxes
 
 
 def test_restart_and_kill():
@@ -116,3 +117,49 @@ def test_two_data_folders():
         assert d.run(a, "cat /proc/self/uid_map")[0] != other.run(b, "cat /proc/self/uid_map")[0]
         other.destroy(b)
         assert d.run(a, "echo fine")[0] == "fine"
+
+
+def warden_of(d):
+    with open(f"/proc/{d.process.pid}/task/{d.process.pid}/children") as f:
+        return int(f.read().split()[0])
+
+
+def test_warden_and_daemon_killed_at_random_moments():
+    """Both at once, in the middle of creating, stopping, destroying: the next warden finds or ends what there is."""
+    with sandboxes() as d:
+        for i in range(40):
+            id = f"{i:08x}-0000-4000-8000-000000000001"
+            d.ids.append(id)
+            d.listed() # the warden is up
+            warden = warden_of(d)
+            d.say(f"create {id} {d.image} 64 {16 if i % 2 else 64} 50 1000 {i % 2}")
+            if i % 4 > 1:
+                d.line()
+                d.say(f"{'stop' if i % 8 > 3 else 'destroy'} {id}")
+            time.sleep(random.random() * 0.012)
+            for pid in random.sample([warden, d.process.pid], 2):
+                os.kill(pid, signal.SIGKILL)
+            d.process.wait()
+            d.open()
+            if d.listed().get(id):
+                try:
+                    assert d.run(id, "echo up")[0] == "up"
+                except Refused: # it had been told to die, and does so now
+                    assert i % 4 > 1
+                    d.ask("wait 100")
+                    assert ["event", id, "ended"] in d.events and not d.listed()[id]
+            if i % 3:
+                d.destroy(id)
+                assert id not in d.listed()
+
+
+def test_nothing_is_done_for_the_dead():
+    """Requests that a daemon left in the socket when it died are not carried out."""
+    with sandboxes() as d:
+        for i in range(10):
+            d.say(f"create {i:08x}-0000-4000-8000-000000000002 {d.image} 64 16 50 1000 1")
+        d.process.kill()
+        d.process.wait()
+        d.open()
+        for id in d.listed():
+            d.ids.append(id)
