@@ -146,7 +146,10 @@ def test_warden_and_daemon_killed_at_random_moments():
                     assert d.run(id, "echo up")[0] == "up"
                 except Refused: # it had been told to die, and does so now
                     assert i % 4 > 1
-                    d.ask("wait 100")
+                    for _ in range(100):
+                        d.ask("wait 50")
+                        if ["event", id, "ended"] in d.events:
+                            break
                     assert ["event", id, "ended"] in d.events and not d.listed()[id]
             if i % 3:
                 d.destroy(id)
