@@ -6,8 +6,10 @@
 #include "guest/op.h"
 #include "guest/run.h"
 #include "guest/session.h"
+#include "guest/vm.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -106,6 +108,22 @@ static int run_request(struct guest *g, uint64_t id, struct str message)
 	return e;
 }
 
+static int setup_request(struct guest *g, uint64_t id, struct str message)
+{
+	struct guest_setup s;
+	const char *what = "";
+	char text[GUEST_TEXT_MAX];
+
+	if (!g->in_vm || guest_setup_get(message, &s) < 0)
+		return -EPROTO;
+	int e = -vm_setup(g, &s, &what);
+	int n = e ? snprintf(text, sizeof text, "%s: %s", what, strerror(e)) : 0;
+	struct guest_result r = { .kind = e ? ERR_INTERNAL : ERR_NONE, .errnum = (uint32_t)e, .text = { text, (size_t)n } };
+	guest_setup_done(&s);
+	(void)guest_result_put(guest_out(g), GUEST_SETUP_DONE, id, &r);
+	return 0;
+}
+
 /* Frames with a payload of fixed length: that length + 1. The others have 0 here and are looked at by who takes them. */
 static const uint8_t fixed_length[GUEST_TYPE_END] = {
 	[GUEST_RUN_ATTACH] = 17,  [GUEST_RUN_ACK] = 9,       [GUEST_OP_CREDIT] = 9,  [GUEST_RUN_SIGNAL] = 5, [GUEST_RUN_RESIZE] = 5,
@@ -117,6 +135,8 @@ static int take_frame(struct guest *g, const struct guest_frame *f, struct str m
 	size_t want = fixed_length[f->type];
 
 	if (want && f->payload.n != want - 1)
+		return -EPROTO;
+	if (g->bare && f->type != GUEST_SETUP)
 		return -EPROTO;
 	switch ((enum guest_type)f->type) {
 	case GUEST_RUN_START:
@@ -152,6 +172,8 @@ static int take_frame(struct guest *g, const struct guest_frame *f, struct str m
 	case GUEST_OP_CREDIT:
 	case GUEST_OP_CANCEL:
 		return op_input(g, f);
+	case GUEST_SETUP:
+		return setup_request(g, f->id, m);
 	case GUEST_HELLO:
 	case GUEST_READY:
 	case GUEST_RUN_STARTED:
@@ -165,6 +187,7 @@ static int take_frame(struct guest *g, const struct guest_frame *f, struct str m
 	case GUEST_OP_MATCH:
 	case GUEST_OP_VALUES:
 	case GUEST_OP_END:
+	case GUEST_SETUP_DONE:
 	case GUEST_TYPE_END:
 		break;
 	}

@@ -37,6 +37,8 @@ struct guest {
 	struct session *sessions;
 	struct op *ops;
 	uint64_t serial;               /* of session groups */
+	bool in_vm;                    /* we are a virtual machine's first program: SETUP is for us */
+	bool bare;                     /* and it has not come yet: nothing runs */
 };
 
 /* A child has ended that PID 1 waited for: who owns the pid gets the status. */

@@ -2,12 +2,14 @@
  *   descriptor 3: a listening unix socket, or a stream (a connected socket, a serial port);
  *   descriptor 4: optionally the sandbox's own delegated cgroup-v2 directory;
  *   arguments key=value: user=, workdir=, env.NAME=value, hostname= (for people reading ps).
+ * As /init of a virtual machine there is none of this, and vm.h says where it comes from.
  * Filter, capabilities and mounts have been dealt with by who started us. Once started it does not end by itself. */
 #include "guest/guest.h"
 
 #include "guest/op.h"
 #include "guest/run.h"
 #include "guest/session.h"
+#include "guest/vm.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -163,6 +165,7 @@ int main(int argc, char **argv)
 {
 	static struct guest g; /* large, and lives as long as the process */
 	struct child_watch children;
+	const char *step = "";
 
 	(void)argc;
 	/* before anything else: closes /proc/1 to the tenants, also to those with our uid */
@@ -170,6 +173,9 @@ int main(int argc, char **argv)
 		return fail("dumpable");
 	(void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* when not PID 1, in tests */
 	umask(022);
+	g.in_vm = g.bare = vm_is_init(argv[0]);
+	if (g.in_vm && (errno = -vm_boot(&step)) != 0)
+		return fail(step); /* the kernel panics, and QEMU ends */
 	g.listener.fd = -EBADF;
 	take_options(&g.opt, argv + 1);
 	if ((errno = -arrange_descriptors()) != 0)

@@ -21,7 +21,12 @@ enum tag {
 	TAG_TEXT,
 	TAG_OWNER,
 	TAG_GROUP,
+	TAG_HOSTNAME,
+	TAG_MACHINE,
+	TAG_SEED,
+	TAG_SETUP, /* u64 time, u64 pids */
 };
+enum { SETUP_FIELD = 16, HOSTNAME_MAX = 64, MACHINE_ID = 32 };
 enum { FIELD_HEAD = 8, RUN_FIELD = 16, OP_FIELD = 40, END_FIXED = 40, INFO_FIXED = 32 };
 
 static void put_u16(uint8_t *p, unsigned v)
@@ -147,7 +152,7 @@ void guest_assembly_done(struct guest_assembly *a)
 static bool in_pieces(uint8_t type)
 {
 	return type == GUEST_RUN_START || type == GUEST_SESSION_OPEN || type == GUEST_SESSION_CLOSE || type == GUEST_OP_OPEN ||
-	       type == GUEST_READY;
+	       type == GUEST_READY || type == GUEST_SETUP;
 }
 
 int guest_assembly_feed(struct guest_assembly *a, const struct guest_frame *f, struct str *ret_message)
@@ -283,6 +288,15 @@ static int get_run_fixed(struct str s, struct guest_run_request *r)
 	return r->flags & ~(uint32_t)GUEST_RUN_FLAGS ? -EPROTO : 0;
 }
 
+/* The value may have the length of an argument, and a name stands before it. */
+static int get_env(struct str s, const char **env, size_t *n)
+{
+	if (s.n == 0 || s.n > 2 * (size_t)GUEST_ARG_MAX || memchr(s.p, '\0', s.n) != s.p + s.n - 1 || s.p[0] == '=' || !strchr(s.p, '='))
+		return -EPROTO;
+	env[(*n)++] = s.p;
+	return 0;
+}
+
 static int get_run_field(const struct field *f, struct guest_run_request *r)
 {
 	switch (f->tag) {
@@ -292,15 +306,8 @@ static int get_run_field(const struct field *f, struct guest_run_request *r)
 			return -EPROTO;
 		r->argv[r->argc++] = f->bytes.p;
 		return 0;
-	case TAG_ENV: {
-		/* the value may have the length of an argument, and a name stands before it */
-		const char *e = f->bytes.p;
-		if (f->bytes.n == 0 || f->bytes.n > 2 * (size_t)GUEST_ARG_MAX || memchr(e, '\0', f->bytes.n) != e + f->bytes.n - 1 ||
-		    e[0] == '=' || !strchr(e, '='))
-			return -EPROTO;
-		r->env[r->envc++] = e;
-		return 0;
-	}
+	case TAG_ENV:
+		return get_env(f->bytes, r->env, &r->envc);
 	case TAG_CWD:
 		return as_text_once(f->bytes, &r->cwd);
 	case TAG_USER:
@@ -353,6 +360,91 @@ int guest_run_request_get(struct str message, struct guest_run_request *ret)
 		return -EPROTO;
 	}
 	*ret = r;
+	return 0;
+}
+
+/* --- set-up --- */
+
+int guest_setup_put(struct buf *out, uint64_t id, const struct guest_setup *s)
+{
+	auto_buf struct buf m;
+	uint8_t fixed[SETUP_FIELD];
+
+	buf_init(&m, GUEST_MESSAGE_MAX);
+	put_u64(fixed, s->time_ns);
+	put_u64(fixed + 8, s->pids);
+	(void)put_field(&m, TAG_SETUP, fixed, sizeof fixed);
+	if (s->envc > GUEST_ARGS_MAX)
+		return -ENOBUFS;
+	for (size_t i = 0; i < s->envc; i++)
+		put_text(&m, TAG_ENV, s->env[i]);
+	put_text(&m, TAG_USER, s->user);
+	put_text(&m, TAG_CWD, s->workdir);
+	put_text(&m, TAG_HOSTNAME, s->hostname);
+	put_text(&m, TAG_MACHINE, s->machine_id);
+	if (s->seed.p)
+		(void)put_field(&m, TAG_SEED, s->seed.p, s->seed.n);
+	return send_fields(out, GUEST_SETUP, id, &m);
+}
+
+void guest_setup_done(struct guest_setup *s)
+{
+	free(s->env);
+	s->env = NULL;
+}
+
+static int get_setup_field(const struct field *f, struct guest_setup *s)
+{
+	int r;
+
+	switch (f->tag) {
+	case TAG_SETUP:
+		if (f->bytes.n != SETUP_FIELD)
+			return -EPROTO;
+		s->time_ns = guest_u64(f->bytes.p);
+		s->pids = guest_u64(f->bytes.p + 8);
+		return 0;
+	case TAG_ENV:
+		return get_env(f->bytes, s->env, &s->envc);
+	case TAG_USER:
+		return as_text_once(f->bytes, &s->user);
+	case TAG_CWD:
+		return as_text_once(f->bytes, &s->workdir);
+	case TAG_HOSTNAME:
+		return f->bytes.n < 2 || f->bytes.n > HOSTNAME_MAX ? -EPROTO : as_text_once(f->bytes, &s->hostname);
+	case TAG_MACHINE:
+		r = as_text_once(f->bytes, &s->machine_id);
+		return r < 0 || f->bytes.n != MACHINE_ID + 1 || strspn(s->machine_id, "0123456789abcdef") != MACHINE_ID ? -EPROTO : 0;
+	case TAG_SEED:
+		if (s->seed.p || f->bytes.n < GUEST_SEED_MIN || f->bytes.n > GUEST_SEED_MAX)
+			return -EPROTO;
+		s->seed = f->bytes;
+		return 0;
+	default:
+		return -EPROTO;
+	}
+}
+
+int guest_setup_get(struct str message, struct guest_setup *ret)
+{
+	struct guest_setup s = { 0 };
+	struct str m = message;
+	struct field f;
+	size_t envs = 0;
+	int got;
+
+	while ((got = next_field(&m, &f)) > 0)
+		envs += f.tag == TAG_ENV;
+	if (got < 0 || envs > GUEST_ARGS_MAX)
+		return -EPROTO;
+	s.env = xcalloc(envs + 1, sizeof *s.env);
+	while (got == 0 && next_field(&message, &f) > 0)
+		got = get_setup_field(&f, &s);
+	if (got < 0) {
+		guest_setup_done(&s);
+		return -EPROTO;
+	}
+	*ret = s;
 	return 0;
 }
 

@@ -43,6 +43,8 @@ enum {
 	GUEST_RUNS_MAX = 16384,                   /* known to one guest, ended and unreleased ones included */
 	GUEST_SESSION_ID_MAX = 128,
 	GUEST_TEXT_MAX = 400,                     /* of an error */
+	GUEST_SEED_MIN = 32,                      /* bytes of randomness */
+	GUEST_SEED_MAX = 512,
 };
 
 enum guest_type {
@@ -61,6 +63,7 @@ enum guest_type {
 	GUEST_SESSION_CLOSE,  /* request; id = serial */
 	GUEST_OP_OPEN,        /* request */
 	GUEST_OP_CANCEL,
+	GUEST_SETUP,          /* request; id = serial. Only to the guest of a virtual machine */
 	/* both ways */
 	GUEST_OP_DATA = 24,   /* bytes */
 	GUEST_OP_EOF,
@@ -78,6 +81,7 @@ enum guest_type {
 	GUEST_OP_MATCH,
 	GUEST_OP_VALUES,
 	GUEST_OP_END,         /* struct guest_result */
+	GUEST_SETUP_DONE,     /* struct guest_result */
 	GUEST_TYPE_END
 };
 enum { GUEST_STDOUT = 1, GUEST_STDERR = 2 };
@@ -156,6 +160,21 @@ struct guest_op_request {
 };
 int guest_op_request_put(struct buf *out, uint64_t id, const struct guest_op_request *r);
 int guest_op_request_get(struct str message, struct guest_op_request *ret);
+
+/* SETUP: what makes one virtual machine different from another that was begun from the same memory. Only what is there is changed. */
+struct guest_setup {
+	const char *hostname, *machine_id; /* machine_id: 32 lower-case hex digits */
+	const char *user, *workdir;        /* as main.c of the guest takes them */
+	const char **env;                  /* NULL-terminated, "NAME=value" */
+	size_t envc;
+	struct str seed;                   /* p NULL = none, else GUEST_SEED_MIN to GUEST_SEED_MAX bytes */
+	uint64_t time_ns;                  /* wall clock since 1970; 0 = leave it */
+	uint64_t pids;                     /* limit on processes; 0 = none */
+};
+int guest_setup_put(struct buf *out, uint64_t id, const struct guest_setup *s);
+/* Views into message; env is heap: guest_setup_done. -EPROTO */
+int guest_setup_get(struct str message, struct guest_setup *ret);
+void guest_setup_done(struct guest_setup *s);
 
 /* --- answers --- */
 

@@ -75,6 +75,30 @@ static void check_op(const struct guest_frame *f, struct str m)
 	guest_assembly_done(&a);
 }
 
+static void check_setup(const struct guest_frame *f, struct str m)
+{
+	struct guest_setup s, s2;
+	struct guest_assembly a;
+	auto_buf struct buf b;
+
+	buf_init(&b, 2 * GUEST_MESSAGE_MAX);
+	if (guest_setup_get(m, &s) < 0)
+		return;
+	assert(!s.seed.p || (s.seed.n >= GUEST_SEED_MIN && s.seed.n <= GUEST_SEED_MAX));
+	assert(!s.hostname || (s.hostname[0] && strlen(s.hostname) < 64));
+	assert(!s.machine_id || strlen(s.machine_id) == 32);
+	guest_assembly_init(&a);
+	assert(guest_setup_put(&b, f->id, &s) == 0);
+	assert(guest_setup_get(again(&a, &b), &s2) == 0);
+	assert(s.time_ns == s2.time_ns && s.pids == s2.pids && s.envc == s2.envc && str_eq(s.seed, s2.seed));
+	for (size_t i = 0; i < s.envc; i++)
+		assert(same(s.env[i], s2.env[i]) && strchr(s.env[i], '='));
+	assert(same(s.hostname, s2.hostname) && same(s.machine_id, s2.machine_id) && same(s.user, s2.user) && same(s.workdir, s2.workdir));
+	guest_setup_done(&s);
+	guest_setup_done(&s2);
+	guest_assembly_done(&a);
+}
+
 static void as_the_guest(struct str in)
 {
 	struct guest_assembly a;
@@ -92,6 +116,8 @@ static void as_the_guest(struct str in)
 			check_run(&f, m);
 		else if (got == 1 && f.type == GUEST_OP_OPEN)
 			check_op(&f, m);
+		else if (got == 1 && f.type == GUEST_SETUP)
+			check_setup(&f, m);
 		in.p += n;
 		in.n -= (size_t)n;
 	}

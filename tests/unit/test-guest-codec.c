@@ -273,6 +273,52 @@ static void answers_round_trip(void **state)
 	guest_assembly_done(&a);
 }
 
+static void setup_round_trip(void **state)
+{
+	(void)state;
+	auto_buf struct buf b;
+	struct guest_assembly a;
+	static const char *env[] = { "A=1", "B=", NULL };
+	char seed[GUEST_SEED_MAX + 1];
+	struct guest_setup s = { .hostname = "box", .machine_id = "0123456789abcdef0123456789abcdef", .user = "daytona", .workdir = "/w", .env = env,
+		                 .envc = 2, .seed = { seed, GUEST_SEED_MAX }, .time_ns = 1700000000123456789, .pids = 77 }, s2;
+
+	memset(seed, 's', sizeof seed);
+	buf_init(&b, 1 << 20);
+	guest_assembly_init(&a);
+	assert_int_equal(guest_setup_put(&b, 9, &s), 0);
+	assert_int_equal(guest_setup_get(only_message(&a, &b, GUEST_SETUP, 9), &s2), 0);
+	assert_true(s2.time_ns == s.time_ns && s2.pids == 77 && s2.envc == 2 && str_eq(s2.seed, s.seed));
+	assert_true(streq(s2.hostname, "box") && streq(s2.machine_id, s.machine_id) && streq(s2.user, "daytona") && streq(s2.workdir, "/w"));
+	assert_true(streq(s2.env[1], "B=") && !s2.env[2]);
+	guest_setup_done(&s2);
+	guest_assembly_done(&a);
+}
+
+static void bad_setups_are_refused(void **state)
+{
+	(void)state;
+	char seed[GUEST_SEED_MAX + 1] = { 0 }, host[70];
+	static const char *env[] = { "=x", NULL };
+	memset(host, 'h', sizeof host);
+	host[64] = '\0';
+	const struct guest_setup bad[] = {
+		{ .hostname = "" }, { .hostname = host }, { .machine_id = "0123456789ABCDEF0123456789abcdef" }, { .machine_id = "0123" },
+		{ .env = env, .envc = 1 }, { .seed = { seed, GUEST_SEED_MIN - 1 } }, { .seed = { seed, GUEST_SEED_MAX + 1 } },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		auto_buf struct buf b;
+		struct guest_assembly a;
+		struct guest_setup got;
+		buf_init(&b, 1 << 20);
+		guest_assembly_init(&a);
+		assert_int_equal(guest_setup_put(&b, 1, &bad[i]), 0);
+		assert_int_equal(guest_setup_get(only_message(&a, &b, GUEST_SETUP, 1), &got), -EPROTO);
+		guest_assembly_done(&a);
+	}
+}
+
 static void ready_of_another_version(void **state)
 {
 	(void)state;
@@ -324,7 +370,8 @@ int main(void)
 		cmocka_unit_test(bad_fields_are_refused),   cmocka_unit_test(op_request_round_trip),
 		cmocka_unit_test(pieces_must_be_contiguous), cmocka_unit_test(answers_round_trip),
 		cmocka_unit_test(ready_of_another_version), cmocka_unit_test(values_one_by_one),
-		cmocka_unit_test(a_serial_line_is_synchronised),
+		cmocka_unit_test(a_serial_line_is_synchronised), cmocka_unit_test(setup_round_trip),
+		cmocka_unit_test(bad_setups_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,349 @@
+#include "guest/vm.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
+#include <time.h>
+#include <unistd.h>
+
+/* linux/random.h: the kernel's headers are not in reach of musl's compiler */
+#define RNDADDENTROPY _IOW('R', 0x03, int[2])
+#define RNDRESEEDCRNG _IO('R', 0x07)
+
+enum {
+	PORT_FD = 3,
+	PATIENCE_MS = 20000,           /* for devices; emulated and on a busy host they take their time */
+	KEPT_BACK = 32 * 1024 * 1024,  /* of the machine's memory for the kernel and us: what runs has the rest */
+	ROOT_MODE = 0755,
+};
+
+bool vm_is_init(const char *arg0)
+{
+	return getpid() == 1 && arg0 && strcmp(arg0, "/init") == 0;
+}
+
+/* --- small things --- */
+
+static int make_mount(const char *type, const char *at, unsigned long flags, const char *data)
+{
+	if (mkdir(at, ROOT_MODE) < 0 && errno != EEXIST)
+		return -errno;
+	return mount(type, at, type, flags, data) < 0 ? -errno : 0;
+}
+
+static int write_text(const char *path, const char *text, int flags)
+{
+	auto_fd int fd = open(path, O_WRONLY | O_CLOEXEC | flags, 0644);
+	size_t n = strlen(text);
+
+	if (fd < 0)
+		return -errno;
+	ssize_t w = write(fd, text, n);
+	return w == (ssize_t)n ? 0 : w < 0 ? -errno : -EIO;
+}
+
+/* The first line of a small file, or "". */
+static void read_line(const char *path, char *to, size_t size)
+{
+	auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, to, size - 1);
+
+	to[n < 0 ? 0 : n] = '\0';
+	to[strcspn(to, "\n")] = '\0';
+}
+
+/* --- boot --- */
+
+static int mount_kernel(void)
+{
+	int r = make_mount("proc", "/proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+
+	if (r == 0)
+		r = make_mount("sysfs", "/sys", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+	return r == 0 ? make_mount("devtmpfs", "/dev", MS_NOSUID, "mode=0755") : r;
+}
+
+static int load_module(const char *path)
+{
+	auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	if (syscall(SYS_finit_module, fd, "", 0) < 0 && errno != EEXIST)
+		return -errno;
+	(void)unlink(path); /* its memory is of use elsewhere */
+	return 0;
+}
+
+static int load_modules(void)
+{
+	struct dirent **found = NULL;
+	int n = scandir("/modules", &found, NULL, alphasort), r = n < 0 ? -errno : 0;
+	char path[300];
+
+	for (int i = 0; i < n; i++) {
+		if (r == 0 && found[i]->d_name[0] != '.') {
+			snprintf(path, sizeof path, "/modules/%s", found[i]->d_name);
+			r = load_module(path);
+		}
+		free(found[i]);
+	}
+	free(found);
+	return r;
+}
+
+/* Looks in /sys/class/CLASS for the device whose file ATTRIBUTE says `value`, and makes its path in /dev. */
+static bool find_device(const char *class, const char *attribute, const char *value, char *ret, size_t size)
+{
+	char path[400], text[64];
+	bool found = false;
+
+	snprintf(path, sizeof path, "/sys/class/%s", class);
+	DIR *d = opendir(path);
+	for (const struct dirent *e; d && !found && (e = readdir(d));) {
+		if (e->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof path, "/sys/class/%s/%s/%s", class, e->d_name, attribute);
+		read_line(path, text, sizeof text);
+		found = strcmp(text, value) == 0;
+		if (found)
+			snprintf(ret, size, "/dev/%.60s", e->d_name);
+	}
+	if (d)
+		closedir(d);
+	return found;
+}
+
+static int await_device(const char *class, const char *attribute, const char *value, char *ret, size_t size)
+{
+	struct stat st;
+
+	for (uint64_t end = now_ms() + PATIENCE_MS; now_ms() < end; usleep(1000))
+		if (find_device(class, attribute, value, ret, size) && stat(ret, &st) == 0)
+			return 0;
+	return -ENODEV;
+}
+
+static int mount_image(void)
+{
+	char disk[80];
+	int r = await_device("block", "serial", "image", disk, sizeof disk);
+
+	if (r == 0 && mkdir("/image", ROOT_MODE) < 0)
+		r = -errno;
+	return r == 0 && mount(disk, "/image", "erofs", MS_RDONLY, NULL) < 0 ? -errno : r;
+}
+
+static int open_port(void)
+{
+	char port[80];
+	int r = await_device("virtio-ports", "name", "guest", port, sizeof port);
+
+	if (r < 0)
+		return r;
+	for (int fd = 0; fd < PORT_FD; fd++) /* the kernel gives no console: nothing of ours may get such a number */
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+			return -EBADF;
+	int fd = open(port, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (fd != PORT_FD) {
+		r = dup2(fd, PORT_FD) < 0 ? -errno : 0;
+		(void)close(fd);
+	}
+	return r;
+}
+
+int vm_boot(const char **ret_what)
+{
+	static const struct {
+		const char *name;
+		int (*run)(void);
+	} steps[] = { { "proc, sys, dev", mount_kernel }, { "modules", load_modules }, { "image", mount_image }, { "port", open_port } };
+	int r = 0;
+
+	(void)reboot(RB_DISABLE_CAD);
+	for (size_t i = 0; i < ARRAY_LEN(steps) && r == 0; i++) {
+		*ret_what = steps[i].name;
+		r = steps[i].run();
+	}
+	return r;
+}
+
+/* --- set-up --- */
+
+/* Randomness first: whatever is begun later draws from it. Mixing it in would not be enough without the second call, since clones share
+ * the state that answers until the kernel's next reseed. */
+static int reseed(struct str seed)
+{
+	struct {
+		int bits, size;
+		char bytes[GUEST_SEED_MAX];
+	} pool = { .bits = (int)seed.n * 8, .size = (int)seed.n };
+	auto_fd int fd = open("/dev/urandom", O_RDWR | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	memcpy(pool.bytes, seed.p, seed.n);
+	int r = ioctl(fd, RNDADDENTROPY, &pool) < 0 || ioctl(fd, RNDRESEEDCRNG) < 0 ? -errno : 0;
+	explicit_bzero(&pool, sizeof pool);
+	return r;
+}
+
+static int set_clock(uint64_t ns)
+{
+	struct timespec t = { .tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000) };
+
+	return clock_settime(CLOCK_REALTIME, &t) < 0 ? -errno : 0;
+}
+
+/* The disk's tree above the image's, as the new root. What is mounted in it later is mounted after the chroot, so that a link that a
+ * tenant has left on the disk leads nowhere else. */
+static int enter_root(void)
+{
+	char disk[80];
+	int r = await_device("block", "serial", "disk", disk, sizeof disk);
+
+	if (r < 0)
+		return r;
+	if (mkdir("/disk", ROOT_MODE) < 0 || mount(disk, "/disk", "ext4", MS_NOATIME, NULL) < 0)
+		return -errno;
+	if ((mkdir("/disk/upper", ROOT_MODE) < 0 && errno != EEXIST) || (mkdir("/disk/work", 0700) < 0 && errno != EEXIST) ||
+	    mkdir("/new", ROOT_MODE) < 0)
+		return -errno;
+	if (mount("overlay", "/new", "overlay", MS_NOATIME, "lowerdir=/image,upperdir=/disk/upper,workdir=/disk/work") < 0)
+		return -errno;
+	if (chdir("/new") < 0 || mount(".", "/", NULL, MS_MOVE, NULL) < 0 || chroot(".") < 0 || chdir("/") < 0)
+		return -errno;
+	return 0;
+}
+
+static int furnish_root(void)
+{
+	/* what udev would do */
+	static const char *const links[][2] = {
+		{ "/proc/self/fd", "/dev/fd" },       { "/proc/self/fd/0", "/dev/stdin" }, { "/proc/self/fd/1", "/dev/stdout" },
+		{ "/proc/self/fd/2", "/dev/stderr" },
+	};
+	int r = mount_kernel();
+
+	if (r == 0)
+		r = make_mount("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5");
+	if (r == 0)
+		r = make_mount("tmpfs", "/dev/shm", MS_NOSUID | MS_NODEV, "mode=1777");
+	for (size_t i = 0; i < ARRAY_LEN(links) && r == 0; i++)
+		if (symlink(links[i][0], links[i][1]) < 0 && errno != EEXIST)
+			r = -errno;
+	return r;
+}
+
+static int loopback_up(void)
+{
+	struct ifreq rq = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
+	auto_fd int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (s < 0 || ioctl(s, SIOCSIFFLAGS, &rq) < 0)
+		return -errno;
+	(void)write_text("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0", 0); /* as behind every boundary */
+	return 0;
+}
+
+/* One group for everything that runs, so that neither memory nor processes can run out for us; in it the guest makes one per run. */
+static int make_groups(struct guest *g, uint64_t pids)
+{
+	struct sysinfo info;
+	char text[32];
+	int r = mount("cgroup2", "/sys/fs/cgroup", "cgroup2", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0 ? -errno : 0;
+
+	if (r == 0)
+		r = write_text("/sys/fs/cgroup/cgroup.subtree_control", "+memory +pids", 0);
+	if (r == 0 && mkdir("/sys/fs/cgroup/runs", ROOT_MODE) < 0)
+		r = -errno;
+	if (r == 0 && pids) {
+		snprintf(text, sizeof text, "%llu", (unsigned long long)pids);
+		r = write_text("/sys/fs/cgroup/runs/pids.max", text, 0);
+	}
+	if (r == 0 && sysinfo(&info) == 0 && info.totalram * info.mem_unit > 2ul * KEPT_BACK) {
+		snprintf(text, sizeof text, "%llu", (unsigned long long)info.totalram * info.mem_unit - KEPT_BACK);
+		r = write_text("/sys/fs/cgroup/runs/memory.max", text, 0);
+	}
+	int dir = r < 0 ? -EBADF : open("/sys/fs/cgroup/runs", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (r == 0 && dir < 0)
+		r = -errno;
+	if (r == 0)
+		groups_init(&g->groups, dir);
+	return r;
+}
+
+static int set_names(const struct guest_setup *s)
+{
+	if (s->hostname && sethostname(s->hostname, strlen(s->hostname)) < 0)
+		return -errno;
+	if (!s->machine_id)
+		return 0;
+	char line[40];
+	snprintf(line, sizeof line, "%s\n", s->machine_id);
+	(void)unlink("/etc/machine-id"); /* whatever a tenant has put there, and never through a link */
+	int r = write_text("/etc/machine-id", line, O_CREAT | O_EXCL | O_NOFOLLOW);
+	return r == -ENOENT || r == -ENOTDIR ? 0 : r; /* an image without /etc has nobody who looks there */
+}
+
+static void keep_options(struct options *o, const struct guest_setup *s)
+{
+	if (s->user && s->user[0])
+		o->user = xstrdup(s->user);
+	if (s->workdir && s->workdir[0] == '/')
+		o->workdir = xstrdup(s->workdir);
+	if (s->envc == 0)
+		return;
+	o->env = xcalloc(s->envc + 1, sizeof *o->env);
+	for (o->env_n = 0; o->env_n < s->envc; o->env_n++)
+		o->env[o->env_n] = xstrdup(s->env[o->env_n]);
+}
+
+int vm_setup(struct guest *g, const struct guest_setup *s, const char **ret_what)
+{
+	int r = 0;
+
+	*ret_what = "randomness";
+	if (s->seed.p)
+		r = reseed(s->seed);
+	if (r == 0 && s->time_ns) {
+		*ret_what = "clock";
+		r = set_clock(s->time_ns);
+	}
+	if (r == 0 && g->bare) {
+		*ret_what = "disk";
+		r = enter_root();
+		if (r == 0) {
+			*ret_what = "root";
+			r = furnish_root();
+		}
+		if (r == 0) {
+			*ret_what = "loopback";
+			r = loopback_up();
+		}
+		if (r == 0) {
+			*ret_what = "cgroups";
+			r = make_groups(g, s->pids);
+		}
+	}
+	if (r == 0) {
+		*ret_what = "names";
+		r = set_names(s);
+	}
+	if (r == 0) {
+		keep_options(&g->opt, s);
+		g->bare = false;
+	}
+	return r;
+}
