@@ -17,6 +17,7 @@ struct pump {
 	bool open, synced, stream; /* stream: not a socket */
 	int events;
 	size_t noise;
+	uint64_t received;
 	struct buf in, out;
 	struct guest_assembly message;
 	const struct pump_events *ev; /* NULL: dropped */
@@ -166,6 +167,7 @@ static void take_in(struct pump *p)
 			return;
 		}
 		buf_grew(&p->in, (size_t)n);
+		p->received += (size_t)n;
 		int r = parse(p);
 		if (r < 0 && p->open)
 			fail(p, ERR_INTERNAL, -r, "it does not keep to the protocol");
@@ -181,6 +183,12 @@ static void on_uv_poll(uv_poll_t *h, int status, int events)
 	struct pump *p = h->data;
 
 	if (status < 0) {
+		/* an error of the socket: the other end has gone, with something of ours unread. What it said before is still there */
+		uint64_t before;
+		do {
+			before = p->received;
+			take_in(p);
+		} while (p->open && p->received != before);
 		fail(p, ERR_UNAVAILABLE, -status, "cannot poll");
 		return;
 	}
