@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 enum {
+	SHORT = 2048,
 	HIGH = 256 * 1024,              /* enough to send for now: leave the rest in the windows */
 	OUT_MAX = 64 * 1024 * 1024,     /* answers of a daemon that asks and does not read */
 	WAITING_MAX = 64,
@@ -25,6 +26,7 @@ struct conn {
 	struct conn *next;           /* while waiting */
 	struct watch w;
 	bool permanent, hello, lost; /* lost: a permanent one is to be synchronised by a hello */
+	bool much;                   /* the last read was not a short one */
 	struct buf in, out;
 	struct guest_assembly message;
 	struct timer away;           /* permanent, and nobody is at the other end */
@@ -276,9 +278,12 @@ static int conn_parse(struct conn *c)
 /* Bytes read; 0 = nothing there now; negative: the connection is at its end. */
 static int conn_read(struct conn *c)
 {
-	char *at = buf_reserve(&c->in, GUEST_PAYLOAD_MAX);
-	ssize_t n = at ? read(c->w.fd, at, GUEST_PAYLOAD_MAX) : -1;
+	/* Most requests are short, and fresh pages are dear. */
+	size_t want = c->much ? GUEST_PAYLOAD_MAX : SHORT;
+	char *at = buf_reserve(&c->in, want);
+	ssize_t n = at ? read(c->w.fd, at, want) : -1;
 
+	c->much = n >= SHORT;
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return 0;
 	if (n <= 0)

@@ -15,19 +15,29 @@ enum { ROUNDS = 20, LEFT_MAX = 65536 };
 
 void groups_init(struct groups *gs, int dir)
 {
-	*gs = (struct groups){ .dir = dir };
+	*gs = (struct groups){ .dir = dir, .spare_procs = -EBADF };
+}
+
+static int open_procs(struct groups *gs, const char *name)
+{
+	char path[48];
+
+	snprintf(path, sizeof path, "%s/cgroup.procs", name);
+	return openat(gs->dir, path, O_WRONLY | O_CLOEXEC);
 }
 
 int group_make(struct groups *gs, struct group *g, char letter, uint64_t number)
 {
-	char path[48];
-
+	if (gs->spare_procs >= 0) {
+		memcpy(g->name, gs->spare, sizeof g->name);
+		g->made = true;
+		return take_fd(&gs->spare_procs);
+	}
 	snprintf(g->name, sizeof g->name, "%c%llu", letter, (unsigned long long)number);
 	g->made = false;
 	if (gs->dir < 0 || (mkdirat(gs->dir, g->name, 0755) < 0 && errno != EEXIST))
 		return -EBADF;
-	snprintf(path, sizeof path, "%s/cgroup.procs", g->name);
-	int fd = openat(gs->dir, path, O_WRONLY | O_CLOEXEC);
+	int fd = open_procs(gs, g->name);
 	if (fd < 0) {
 		(void)unlinkat(gs->dir, g->name, AT_REMOVEDIR);
 		return -EBADF;
@@ -209,17 +219,31 @@ bool group_signal(struct groups *gs, const struct group *g, pid_t first, pid_t s
 
 /* --- ends --- */
 
-static bool remove_group(struct groups *gs, const char *name)
+static bool is_empty(struct groups *gs, const char *name)
 {
+	auto_buf struct buf b;
+	char path[48];
+
+	buf_init(&b, 4096);
+	snprintf(path, sizeof path, "%s/cgroup.events", name);
+	load_at(gs->dir, path, &b);
+	return b.data && strstr(b.data, "populated 0");
+}
+
+/* Removed, or kept as the spare: true when it need not be thought of any more. */
+static bool put_away(struct groups *gs, const char *name)
+{
+	if (gs->spare_procs < 0 && is_empty(gs, name) && (gs->spare_procs = open_procs(gs, name)) >= 0) {
+		memcpy(gs->spare, name, sizeof gs->spare);
+		return true;
+	}
 	return unlinkat(gs->dir, name, AT_REMOVEDIR) == 0 || errno == ENOENT;
 }
 
 void group_release(struct groups *gs, struct group *g)
 {
-	if (!g->made || remove_group(gs, g->name)) {
-		g->made = false;
+	if (!g->made)
 		return;
-	}
 	g->made = false;
 	if (gs->left_n == LEFT_MAX)
 		return; /* the boundary removes the whole directory in the end */
@@ -227,12 +251,23 @@ void group_release(struct groups *gs, struct group *g)
 	memcpy(gs->left[gs->left_n++], g->name, sizeof *gs->left);
 }
 
+static void put_away_from(struct groups *gs, size_t first)
+{
+	size_t kept = first;
+
+	for (size_t i = first; i < gs->left_n; i++)
+		if (!put_away(gs, gs->left[i]))
+			memmove(gs->left[kept++], gs->left[i], sizeof *gs->left);
+	gs->left_n = gs->tried_n = kept;
+}
+
+void groups_tidy(struct groups *gs)
+{
+	if (gs->left_n > gs->tried_n)
+		put_away_from(gs, gs->tried_n);
+}
+
 void groups_sweep(struct groups *gs)
 {
-	size_t kept = 0;
-
-	for (size_t i = 0; i < gs->left_n; i++)
-		if (!remove_group(gs, gs->left[i]))
-			memmove(gs->left[kept++], gs->left[i], sizeof *gs->left);
-	gs->left_n = kept;
+	put_away_from(gs, 0);
 }

@@ -17,8 +17,10 @@ struct group {
 
 struct groups {
 	int dir; /* the delegated directory, or unset */
-	char (*left)[24]; /* of ended runs, not yet empty */
-	size_t left_n;
+	char (*left)[24]; /* of ended runs */
+	size_t left_n, tried_n; /* the first tried_n of them were not empty yet */
+	char spare[24]; /* one that is empty, for the next run; making and removing one costs as much as all else in a start */
+	int spare_procs; /* its cgroup.procs, or unset */
 };
 
 void groups_init(struct groups *gs, int dir);
@@ -27,8 +29,9 @@ int group_make(struct groups *gs, struct group *g, char letter, uint64_t number)
 /* Signals every member but `spare` (0 = none); `first` is the first process. Returns true when none was found.
  * With SIGKILL and nothing spared also what is being forked meanwhile. */
 bool group_signal(struct groups *gs, const struct group *g, pid_t first, pid_t spare, int signo);
-/* The run is over: removes the group now, or when its last process has gone. */
+/* The run is over: the group goes at the next groups_tidy, or when its last process has gone. */
 void group_release(struct groups *gs, struct group *g);
+void groups_tidy(struct groups *gs); /* after the news of ends have been sent */
 void groups_sweep(struct groups *gs); /* tries those that were left */
 
 #endif

@@ -191,5 +191,6 @@ int main(int argc, char **argv)
 	for (;;) {
 		loop_once(&g.loop);
 		conn_flush(&g);
+		groups_tidy(&g.groups);
 	}
 }

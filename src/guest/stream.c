@@ -68,15 +68,17 @@ static void read_once(struct source *s)
 	}
 	/* most writes are small: no more memory than needed */
 	int there = 0;
-	if (s->to && ioctl(s->w.fd, FIONREAD, &there) == 0 && there > 0)
-		want = MIN(want, (size_t)there);
-	else
-		want = MIN(want, (size_t)4096);
-	char *at = s->to ? buf_reserve(&s->to->held, want) : waste;
+	char few[4096];
+	bool known = s->to && ioctl(s->w.fd, FIONREAD, &there) == 0 && there > 0;
+	if (s->to)
+		want = MIN(want, known ? (size_t)there : sizeof few); /* not known: most likely the end, which needs no memory */
+	char *at = known ? buf_reserve(&s->to->held, want) : s->to ? few : waste;
 	ssize_t n = read(s->w.fd, at, want);
 	if (n > 0) {
-		if (s->to)
+		if (known)
 			buf_grew(&s->to->held, (size_t)n);
+		else if (s->to)
+			(void)buf_add(&s->to->held, few, (size_t)n); /* want was no more than the room */
 		if (s->to && s->to->discard)
 			window_discard(s->to);
 		if (s->draining && !s->till_end)

@@ -20,12 +20,15 @@ static void load(const char *path, struct buf *b)
 	buf_init(b, DATABASE_MAX);
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return;
-	for (;;) {
-		char *to = buf_reserve(b, 4096);
-		ssize_t n = to ? read(fd, to, 4096) : 0;
+	for (size_t want = (size_t)MIN(MAX(st.st_size, 0) + 1, DATABASE_MAX);;) { /* one more, to see the end */
+		char *to = buf_reserve(b, want);
+		ssize_t n = to ? read(fd, to, want) : 0;
 		if (n <= 0)
 			return;
 		buf_grew(b, (size_t)n);
+		if ((size_t)n < want)
+			return;
+		want = 4096;
 	}
 }
 
