@@ -168,6 +168,7 @@ struct sandbox *core_add(struct core *c, struct sandbox_row *take)
 	*take = (struct sandbox_row){ 0 };
 	s->seq = ++c->next_seq;
 	s->run_reserved = s->row.next_run;
+	s->active_saved_ms = s->row.active_ms;
 	name_key(s->name_key, sizeof s->name_key, s->row.tenant, s->row.name);
 	HASH_ADD_KEYPTR(hh_id, c->by_id, s->row.id, strlen(s->row.id), s);
 	HASH_ADD(hh_name, c->by_name, name_key, strlen(s->name_key), s);

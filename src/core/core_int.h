@@ -9,6 +9,7 @@
 #include <uthash.h>
 #include <utlist.h>
 
+#define RUN_NUMBERS_RESERVED 64
 #define RUNS_KEPT 1000               /* ended runs remembered per sandbox; older ones are forgotten with their output */
 #define RUN_ROW_OUTPUT_MAX (96U << 10) /* per stream: smaller outputs live in the run's row, larger ones in a file */
 #define RUN_ACK_AFTER (64U << 10)    /* unacknowledged bytes after which a stream goes to its file; below the guest's window */
@@ -79,7 +80,7 @@ struct sandbox {
 	struct session *sessions;  /* hash by id */
 	size_t live_runs;
 	uint64_t oom_kills;        /* seen so far */
-	uint64_t run_reserved;     /* numbers below are reserved in the store */
+	uint64_t run_reserved;     /* numbers below are reserved in the store, RUN_NUMBERS_RESERVED at a time */
 	uint64_t active_saved_ms;
 	uint64_t delete_again_ms;  /* a failed delete is tried again then (wall clock); 0 = not */
 	bool present, present_started; /* what the boundary said at adoption */

@@ -354,7 +354,7 @@ static int make_row(struct core *c, const char *tenant, const char *key_id, cons
 		.created_ms = now,
 		.updated_ms = now,
 		.active_ms = now,
-		.next_run = 1,
+		.next_run = 1 + RUN_NUMBERS_RESERVED,
 	};
 	spec_copy(&row->spec, spec);
 	resources_fill(&row->spec.resources, row->spec.ephemeral);
@@ -410,6 +410,7 @@ void core_create(struct core *c, const char *tenant, const char *key_id, const s
 		return;
 	}
 	s = core_add(c, &row);
+	s->row.next_run = 1; /* the store holds the end of what is reserved: the first run need not write it */
 	s->boundary = b;
 	core_emit(c, "sandbox.created", s, SANDBOX_CREATING, NULL);
 	s->under_way = V_CREATE;

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { COLD_AFTER_MS = 10000, NUMBERS_RESERVED = 64 };
+enum { COLD_AFTER_MS = 10000 };
 
 static const char *const stream_suffix[2] = { "out", "err" };
 
@@ -141,7 +141,7 @@ static uint64_t next_number(struct sandbox *s)
 	if (n >= s->run_reserved) { /* reserved in blocks, so that a restart never uses a number twice */
 		struct err e;
 		uint64_t live = s->row.next_run;
-		s->run_reserved = n + NUMBERS_RESERVED;
+		s->run_reserved = n + RUN_NUMBERS_RESERVED;
 		s->row.next_run = s->run_reserved;
 		if (store_sandbox_put(s->core->o.store, &s->row, &e) < 0)
 			log_error("sandbox=%s msg=\"%s\"", s->row.id, e.message);
@@ -177,6 +177,19 @@ static int check_startable(struct sandbox *s, const struct run_spec *spec, struc
 	return 0;
 }
 
+/* It is as if it had never begun. */
+static void unrecorded(struct run *r)
+{
+	struct sandbox *s = r->sandbox;
+
+	if (s->link) {
+		link_run_cancel(s->link, r->number);
+		link_run_release(s->link, r->number);
+	}
+	s->live_runs--;
+	run_delete(r, true);
+}
+
 int sandbox_run(struct sandbox *s, const struct run_spec *spec, struct run **ret, struct err *e)
 {
 	struct command cmd;
@@ -204,7 +217,8 @@ int sandbox_run(struct sandbox *s, const struct run_spec *spec, struct run **ret
 		.started_ms = now_unix_ms(),
 		.output_max = spec->output_max ? spec->output_max : RUN_OUTPUT_MAX_DEFAULT,
 	};
-	if ((rc = store_run_put(s->core->o.store, &row)) < 0) {
+	bool first = spec->idempotency_key; /* such a one may never be begun twice, whenever we die */
+	if (first && (rc = store_run_put(s->core->o.store, &row)) < 0) {
 		run_row_done(&row);
 		command_done(&cmd);
 		return err_sys(e, ERR_UNAVAILABLE, -rc, "the run cannot be recorded");
@@ -238,6 +252,11 @@ int sandbox_run(struct sandbox *s, const struct run_spec *spec, struct run **ret
 	link_run_start(s->link, r->number, &ls);
 	pairs_done(&env);
 	command_done(&cmd);
+	/* Written while the guest is at it already. If we die in between, the guest is told to cancel a run that nobody knows. */
+	if (!first && (rc = store_run_put(s->core->o.store, &r->row)) < 0) {
+		unrecorded(r);
+		return err_sys(e, ERR_UNAVAILABLE, -rc, "the run cannot be recorded");
+	}
 	core_emit(s->core, "run.started", s, s->row.state, r);
 	*ret = r;
 	return 0;

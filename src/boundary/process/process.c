@@ -36,6 +36,7 @@ struct process_boundary {
 	uv_poll_t poll;
 	uv_timer_t timer; /* runs while a call waits to be asked again */
 	int handles;
+	int events; /* that the poll handle waits for */
 	int fd;
 	int sockets; /* RUN/s, or negative until first needed */
 	char *run;   /* as the warden tells it, in the answer to the first probe */
@@ -123,6 +124,13 @@ static void lose_socket(struct process_boundary *p, int errnum)
 	lose(p, &e);
 }
 
+/* Saying it again would cost the loop two system calls each time. */
+static void listen_for(struct process_boundary *p, int events)
+{
+	if (events != p->events && uv_poll_start(&p->poll, events, on_socket) == 0)
+		p->events = events;
+}
+
 /* 0 or a negative errno with which the socket is lost. */
 static int flush(struct process_boundary *p)
 {
@@ -139,7 +147,7 @@ static int flush(struct process_boundary *p)
 		if (!p->out)
 			p->out_last = NULL;
 	}
-	uv_poll_start(&p->poll, p->out ? UV_READABLE | UV_WRITABLE : UV_READABLE, on_socket);
+	listen_for(p, p->out ? UV_READABLE | UV_WRITABLE : UV_READABLE);
 	return 0;
 }
 
@@ -154,7 +162,7 @@ static void enqueue(struct process_boundary *p, struct call *c)
 	int rc = flush(p);
 	/* The socket's end is told by the loop, where the answers that are still in it have been read before. */
 	if (rc < 0)
-		uv_poll_start(&p->poll, UV_READABLE, on_socket);
+		listen_for(p, UV_READABLE);
 }
 
 static void submit(struct process_boundary *p, struct call *c, enum warden_op op)
