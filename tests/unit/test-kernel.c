@@ -8,7 +8,8 @@
 
 #include "image/kernel.h"
 
-/* A bzImage with two set-up sectors and a payload of n bytes at 0x20 behind them. */
+/* A bzImage with two set-up sectors and a payload at 0x20 behind them that claims to be n bytes long; it is `payload`, if it is not
+ * longer than the room. */
 static struct str bzimage(char *room, size_t size, const void *payload, uint32_t n)
 {
 	uint32_t offset = 0x20;
@@ -18,7 +19,8 @@ static struct str bzimage(char *room, size_t size, const void *payload, uint32_t
 	memcpy(room + 0x202, "HdrS\x0f\x02", 6);
 	memcpy(room + 0x248, &offset, 4);
 	memcpy(room + 0x24c, &n, 4);
-	memcpy(room + 3 * 512 + offset, payload, MIN((size_t)n, size - 3 * 512 - offset));
+	if (n <= size - 3 * 512 - offset)
+		memcpy(room + 3 * 512 + offset, payload, n);
 	return (struct str){ room, size };
 }
 
