@@ -494,6 +494,8 @@ static void on_pause_answer(struct sandbox *s, const struct err *e, enum sandbox
 		return;
 	if (!e)
 		enter_state(s, state, NULL);
+	if (!e && s->hello_deadline_ms) /* a frozen guest could not answer: its time begins now */
+		s->hello_deadline_ms = now_ms() + HELLO_TIMEOUT_MS;
 	end(s, e);
 }
 
@@ -582,6 +584,15 @@ void sandbox_delete(struct sandbox *s, sandbox_done_fn done, void *ctx)
 
 /* --- after a restart --- */
 
+/* A pause or resume whose answer nobody heard: what is stored holds, and is made true. */
+static void settle_pause(struct sandbox *s)
+{
+	const struct boundary_ops *ops = s->boundary->ops;
+
+	if (ops->caps & BOUNDARY_CAN_PAUSE)
+		(s->row.state == SANDBOX_PAUSED ? ops->pause : ops->resume)(s->boundary, s->row.id, ignore_answer, NULL);
+}
+
 static void adoption_done(void *ctx, const struct err *e, struct sandbox *s)
 {
 	(void)ctx;
@@ -609,6 +620,7 @@ void lifecycle_adopt(struct sandbox *s)
 	if (s->present_started && (was == SANDBOX_RUNNING || was == SANDBOX_PAUSED || was == SANDBOX_STARTING)) {
 		if (was == SANDBOX_STARTING)
 			enter_state(s, SANDBOX_RUNNING, NULL);
+		settle_pause(s);
 		connect_guest(s);
 		return;
 	}

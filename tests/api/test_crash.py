@@ -1,6 +1,8 @@
 """kill -9 of the daemon: runs go on, their output is complete, sandboxes are adopted."""
+import contextlib
 import hashlib
 import random
+import sqlite3
 import threading
 import time
 
@@ -76,6 +78,30 @@ def test_kill_nine_while_creating_and_deleting(own):
         for i in there:
             assert client.delete("/v1/sandboxes/" + i).status == 204
     assert client.get("/v1/sandboxes").json["total"] == 0
+
+
+@pytest.mark.parametrize("stored", ["running", "paused"])
+def test_kill_nine_before_a_pause_or_resume_is_stored(own, stored):
+    """The boundary has done it, the daemon died before it wrote so down: what is written holds."""
+    server, client = own
+    box = create(client)
+    box.start({"shell": "while :; do :; done"})
+    if client.post(box.path + "/pause").status == 422:
+        pytest.skip("this boundary cannot pause")
+    if stored == "paused":
+        assert client.post(box.path + "/resume").status == 200
+    server.kill()
+    with contextlib.closing(sqlite3.connect(server.data + "/d/state/caisson.db")) as db, db:
+        db.execute("UPDATE sandboxes SET state = ?", (stored,))
+    client = server.start()
+    box.client = client
+    assert client.get(box.path).json["state"] == stored
+    if stored == "paused":
+        before = client.get(box.path + "/usage").json["cpu_usec"]
+        time.sleep(0.5)
+        assert client.get(box.path + "/usage").json["cpu_usec"] < before + 50000, "frozen again"
+        assert client.post(box.path + "/resume").status == 200
+    assert box.sh("echo up", timeout_ms=10000)["stdout"] == "up\n"
 
 
 def test_a_polite_end_keeps_the_sandboxes(own):
