@@ -21,6 +21,7 @@
 #define MIB		(1024ULL * 1024)
 #define INODE_PER_BYTES 16384ULL
 #define HOST_RESERVE	(512 * MIB) /* what a host needs to go on living */
+#define TEMPLATES_MAX	16
 #define FILE_MIB_MIN	4	    /* less has no room for an ext4 of ours */
 
 enum disk_kind disk_kind_for(bool ephemeral, uint64_t disk_mib, uint64_t memory_mib)
@@ -167,6 +168,24 @@ static int run_mkfs(const char *path, bool journal, uint64_t mib, struct err *e)
 	return 0;
 }
 
+/* Whoever may create chooses the sizes, so what is kept of them has a bound. An open one outlives its name. */
+static void make_room_for_template(int disks_fd)
+{
+	int fd = openat(disks_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	unsigned n = 0;
+
+	if (!dir) {
+		close_fd(fd);
+		return;
+	}
+	for (struct dirent *d; (d = readdir(dir));)
+		n += strncmp(d->d_name, "template-", 9) == 0;
+	(void)closedir(dir);
+	if (n >= TEMPLATES_MAX)
+		disk_remove_templates(disks_fd);
+}
+
 /* Made once per size, and copied from then on: 120 KiB instead of a run of mkfs. The number in the name goes up with the features. */
 static int open_template(const struct place *p, uint64_t mib, bool journal, struct err *e)
 {
@@ -176,6 +195,7 @@ static int open_template(const struct place *p, uint64_t mib, bool journal, stru
 	int fd = openat(p->disks_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd >= 0)
 		return fd;
+	make_room_for_template(p->disks_fd);
 	snprintf(beside, sizeof beside, "making-%d-%s", (int)getpid(), name); /* warden and helper may both be at it */
 	(void)unlinkat(p->disks_fd, beside, 0);
 	auto_fd int made = openat(p->disks_fd, beside, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);

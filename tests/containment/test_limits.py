@@ -1,4 +1,5 @@
 """Limits hold, are told as what they are, and do not harm the neighbour."""
+import glob
 import os
 import time
 
@@ -32,6 +33,14 @@ def test_memory_end_is_told():
             assert ends == ["oom"], ends
         else:
             assert d.usage(id)["oom"][0] >= 1
+
+
+def test_templates_of_disks():
+    """Sizes are chosen by whoever creates: what is kept of each must not pile up."""
+    with sandboxes() as d:
+        for disk in range(100, 120):
+            d.destroy(d.create(disk=disk, ephemeral=False))
+        assert len(glob.glob(d.data + "/disks/template-*")) <= 17
 
 
 def test_processes():
