@@ -54,11 +54,12 @@ def test_pause():
             d.ask(f"pause {id}")
             before = d.usage(id)["cpu_usec"]
             time.sleep(0.3)
-            assert d.usage(id)["cpu_usec"] == before
+            assert d.usage(id)["cpu_usec"] - before < 20000 # the kernel may still count the last moments; awake it would be far more
             d.ask(f"resume {id}")
         first = d.run(id, "cat /tmp/now")[0]
-        time.sleep(0.1)
-        assert d.run(id, "cat /tmp/now")[0] != first
+        deadline = time.monotonic() + 10
+        while d.run(id, "cat /tmp/now")[0] in (first, ""): # it goes on; the file is empty for a moment between two lines
+            assert time.monotonic() < deadline
         d.ask(f"pause {id}")
         d.destroy(id) # frozen
         id = d.create(ephemeral=False)
