@@ -52,9 +52,9 @@ def test_pause():
         d.run(id, "(while :; do date +%s%N > /tmp/now; sleep 0.01; done > /dev/null 2>&1 < /dev/null &)")
         for _ in range(3):
             d.ask(f"pause {id}")
-            before = d.usage(id)["cpu_usec"]
+            before = int(d.usage(id)["cpu_usec"][0])
             time.sleep(0.3)
-            assert d.usage(id)["cpu_usec"] - before < 20000 # the kernel may still count the last moments; awake it would be far more
+            assert int(d.usage(id)["cpu_usec"][0]) - before < 20000 # the kernel may still count the last moments; awake it would be far more
             d.ask(f"resume {id}")
         first = d.run(id, "cat /tmp/now")[0]
         deadline = time.monotonic() + 10
