@@ -411,6 +411,11 @@ void disk_remove_unfinished(int disks_fd)
 	remove_named(disks_fd, prefixes, 2);
 }
 
+void disk_remove_spares(int disks_fd, const char *prefix)
+{
+	remove_named(disks_fd, &prefix, 1);
+}
+
 void disk_remove_templates(int disks_fd)
 {
 	static const char *const prefixes[] = { "template-" };

@@ -43,6 +43,8 @@ void disk_close(struct disk *d);
 void disk_empty_trash(int disks_fd); /* what is called trash-* */
 /* What a crash left of half-made files and of spares: before there are any of our own. */
 void disk_remove_unfinished(int disks_fd);
+/* Of one warden, which is gone. */
+void disk_remove_spares(int disks_fd, const char *prefix);
 /* The data folder will not be used again. */
 void disk_remove_templates(int disks_fd);
 

@@ -42,6 +42,7 @@ static void deliver(const struct order *o, int rc, const struct disk *d)
 static void serve(struct place *p)
 {
 	struct order o;
+	char made[SPARE_NAME_MAX] = "";
 
 	p->disks_fd = DISKS;
 	disk_empty_trash(DISKS);
@@ -52,8 +53,15 @@ static void serve(struct place *p)
 			disk_empty_trash(DISKS);
 			continue;
 		}
+		memcpy(made, o.name, sizeof made);
 		deliver(&o, disk_make_file(p, o.name, o.mib, true, &d, &e), &d);
 		disk_close(&d);
+	}
+	/* The warden is gone, and with it who could use what was delivered last. */
+	char *number = strrchr(made, '-');
+	if (number) {
+		number[1] = '\0';
+		disk_remove_spares(DISKS, made);
 	}
 	disk_empty_trash(DISKS);
 }
