@@ -403,6 +403,12 @@ void core_create(struct core *c, const char *tenant, const char *key_id, const s
 		done(ctx, &e, NULL);
 		return;
 	}
+	if (spec->name && core_find(c, tenant, spec->name)) { /* a name that is another one's id would make that one unreachable by it */
+		err_set(&e, ERR_CONFLICT, EEXIST, "name: '%s' is taken by a sandbox of this name or id", spec->name);
+		image_done(&image);
+		done(ctx, &e, NULL);
+		return;
+	}
 	if (make_row(c, tenant, key_id, spec, &image, b, &row, &e) < 0) {
 		sandbox_row_done(&row);
 		image_done(&image);
