@@ -43,7 +43,7 @@ def test_a_name_is_taken_once(client, box):
     s = create(client, name="taken")
     r = client.post("/v1/sandboxes", {"name": "taken"})
     assert r.status == 409 and r.error["kind"] == "conflict" and "taken" in r.error["message"]
-    r = client.post("/v1/sandboxes", {"name": box["id"]})  # it would be shadowed by the id
+    r = client.post("/v1/sandboxes", {"name": box.id})  # it would be shadowed by the id
     assert r.status == 409 and "taken" in r.error["message"]
     client.delete(s.path)
     s = create(client, name="taken")
