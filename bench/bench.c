@@ -325,8 +325,9 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	if (caisson_connect(NULL, &c, &e) < 0)
 		die("connect", &e);
-	free(create(c, true)); /* the first one fills the warden's pools; deleted with the server */
+	auto_free char *first = create(c, true); /* it fills the warden's pools */
 	sleep(1);
+	delete(c, first);
 	if (!*only || streq(only, "cycle")) {
 		head("The whole life of a sandbox");
 		bench_cycle(c, 300, true);
