@@ -197,6 +197,91 @@ async function files(sb) {
   })
 }
 
+async function git(sb) {
+  const g = sb.git, run = async c => (await sb.process.executeCommand(c)).result.trim()
+  const status = async p => {
+    const s = await g.status(p)
+    return [s.currentBranch, s.fileStatus.map(f => [f.name, f.staging, f.worktree, f.extra]).sort()]
+  }
+  let first
+  await check('git add, status, commit', async () => {
+    if (old) await run('git init -q -b main "/tmp/g/a b"')
+    else await g.init('/tmp/g/a b', false, 'main')
+    assert.deepStrictEqual((await g.branches('/tmp/g/a b')).branches, [])
+    await sb.fs.uploadFile(Buffer.from('one\n'), '/tmp/g/a b/é 1.txt')
+    await sb.fs.uploadFile(Buffer.from('two\n'), '/tmp/g/a b/sub/-two')
+    assert.deepStrictEqual(await status('/tmp/g/a b'), ['main', [['sub/-two', 'Untracked', 'Untracked', ''], ['é 1.txt', 'Untracked', 'Untracked', '']]])
+    await g.add('/tmp/g/a b', ['é 1.txt', 'sub/-two'])
+    assert.deepStrictEqual(await status('/tmp/g/a b'), ['main', [['sub/-two', 'Added', 'Unmodified', ''], ['é 1.txt', 'Added', 'Unmodified', '']]])
+    first = (await g.commit('/tmp/g/a b', '-first é\n\nbody', 'Ann Ö', 'ann@example.org')).sha
+    assert.match(first, /^[0-9a-f]{40}$/)
+    assert.strictEqual(await run("cd '/tmp/g/a b' && git log -1 --format='%H|%an|%ae|%cn|%s|%b'"), first + '|Ann Ö|ann@example.org|Ann Ö|-first é|body')
+    assert.deepStrictEqual(await status('/tmp/g/a b'), ['main', []])
+    await run("cd '/tmp/g/a b' && git mv 'é 1.txt' new.txt && echo x >>sub/-two")
+    assert.deepStrictEqual(await status('/tmp/g/a b'), ['main', [['new.txt', 'Renamed', 'Unmodified', 'é 1.txt'], ['sub/-two', 'Unmodified', 'Modified', '']]])
+    await run("cd '/tmp/g/a b' && git reset -q --hard")
+    await fails(() => g.commit('/tmp/g/a b', 'nothing', 'Ann', 'ann@example.org'), 400)
+  })
+  await check('git branches', async () => {
+    await g.createBranch('/tmp/g/a b', 'feature/x')
+    await fails(() => g.createBranch('/tmp/g/a b', 'feature/x'), 409)
+    await g.checkoutBranch('/tmp/g/a b', 'feature/x')
+    assert.deepStrictEqual((await g.branches('/tmp/g/a b')).branches, ['feature/x', 'main'])
+    assert.deepStrictEqual(await status('/tmp/g/a b'), ['feature/x', []])
+    await fails(() => g.deleteBranch('/tmp/g/a b', 'feature/x'), 409)
+    await g.checkoutBranch('/tmp/g/a b', 'main')
+    await g.deleteBranch('/tmp/g/a b', 'feature/x')
+    assert.deepStrictEqual((await g.branches('/tmp/g/a b')).branches, ['main'])
+    await fails(() => g.checkoutBranch('/tmp/g/a b', 'none'), 404)
+    await fails(() => g.checkoutBranch('/tmp/g/a b', '--orphan=x'), 400)
+  })
+  await check('git clone, push, pull', async () => {
+    await run("git clone -q --bare '/tmp/g/a b' /tmp/g/hub.git")
+    await g.clone('/tmp/g/hub.git', '/tmp/g/c', 'main', undefined, 'user', 'pass')
+    await g.clone('/tmp/g/hub.git', '/tmp/g/d', undefined, first)
+    assert.strictEqual(await run('cat /tmp/g/c/sub/-two; git -C /tmp/g/d rev-parse HEAD'), 'two\n' + first)
+    assert.deepStrictEqual(await status('/tmp/g/d'), ['HEAD', []])
+    await sb.fs.uploadFile(Buffer.from('3'), '/tmp/g/c/three')
+    await g.add('/tmp/g/c', ['.'])
+    const sha = (await g.commit('/tmp/g/c', 'third', 'Bob', 'bob@example.org')).sha
+    const s = await g.status('/tmp/g/c')
+    assert.deepStrictEqual([s.ahead, s.behind, s.branchPublished], [1, 0, true])
+    await g.push('/tmp/g/c', 'user', 'pass')
+    assert.strictEqual(await run('git -C /tmp/g/hub.git rev-parse main'), sha)
+    await g.checkoutBranch('/tmp/g/d', 'main')
+    await g.pull('/tmp/g/d')
+    assert.strictEqual(await run('git -C /tmp/g/d rev-parse main'), sha)
+    await fails(() => g.clone('/tmp/g/hub.git', '/tmp/g/c'), 409)
+    await fails(() => g.clone('/tmp/g/none', '/tmp/g/e'), 404)
+    await fails(() => g.clone('--upload-pack=touch /tmp/owned', '/tmp/g/e'), 400)
+    await fails(() => g.status('/tmp/g'), 404)
+    await fails(() => g.status('/tmp/no-such-folder'), 404)
+  })
+  if (old) return
+  await check('git reset, restore, remotes, settings', async () => {
+    await sb.fs.uploadFile(Buffer.from('changed'), '/tmp/g/c/three')
+    await g.restore('/tmp/g/c', ['three'])
+    assert.strictEqual(await run('cat /tmp/g/c/three'), '3')
+    await g.reset('/tmp/g/c', 'hard', 'HEAD~1')
+    assert.strictEqual(await run('git -C /tmp/g/c rev-parse HEAD'), first)
+    assert.strictEqual((await g.status('/tmp/g/c')).behind, 1)
+    await g.remoteAdd('/tmp/g/c', 'other', '/tmp/g/a b', true)
+    await fails(() => g.remoteAdd('/tmp/g/c', 'other', '/x'), 409)
+    await g.remoteAdd('/tmp/g/c', 'other', '/tmp/g/d', false, true)
+    const remotes = (await g.remotes('/tmp/g/c')).remotes
+    assert.deepStrictEqual(remotes, [{ name: 'origin', url: '/tmp/g/hub.git' }, { name: 'other', url: '/tmp/g/d' }])
+    assert.strictEqual(await g.remoteGet('/tmp/g/c', 'other'), '/tmp/g/d')
+    assert.deepStrictEqual((await g.remotes('/tmp/g/a b')).remotes, [])
+    await g.configureUser('Cleo', 'cleo@example.org', 'local', '/tmp/g/c')
+    assert.strictEqual(await g.getConfig('user.name', 'local', '/tmp/g/c'), 'Cleo')
+    assert.ok(!(await g.getConfig('user.name')))
+    await g.setConfig('alias.x', '-y z')
+    assert.strictEqual(await g.getConfig('alias.x'), '-y z')
+    await g.dangerouslyAuthenticate('ann', 'p:w@d', 'git.example.org')
+    assert.strictEqual(await run("printf 'protocol=https\\nhost=git.example.org\\n\\n' | git credential fill | tail -2"), 'username=ann\npassword=p:w@d')
+  })
+}
+
 async function previews(sb) {
   const p = sb.process
   await check('preview by HTTP', async () => {
@@ -332,6 +417,7 @@ async function main() {
     await processes(sb)
     await sessions(sb)
     await files(sb)
+    await git(sb)
     await previews(sb)
     await terminal(sb)
     await control(d, sb)

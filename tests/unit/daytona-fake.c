@@ -47,7 +47,13 @@ const char *fake_seen_head(struct api *a)
 }
 const struct run_spec *fake_last_run(struct api *a)
 {
-	return &a->runs[a->n_runs - 1].spec;
+	return fake_run_before(a, 0);
+}
+
+const struct run_spec *fake_run_before(struct api *a, size_t back)
+{
+	assert(back < a->n_runs);
+	return &a->runs[a->n_runs - 1 - back].spec;
 }
 const struct sandbox_spec *fake_last_spec(struct api *a)
 {
@@ -325,6 +331,22 @@ static const char *text_of(const struct run_spec *s)
 	return s->shell ? s->shell : s->code ? s->code : s->argv[0];
 }
 
+static size_t out_length(const struct fake_command *c)
+{
+	return c->out_n ? c->out_n : strlen(c->out);
+}
+
+static bool matches(const struct fake_command *c, const struct run_spec *s)
+{
+	if (!s->argv)
+		return streq(c->text, text_of(s));
+	auto_buf struct buf line;
+	buf_init(&line, 1 << 20);
+	for (size_t i = 0; s->argv[i]; i++)
+		buf_addf(&line, "%s ", s->argv[i]);
+	return strstr(line.data, c->text);
+}
+
 static void run_view_of(const struct fake_run *r, bool ended, struct run_view *v)
 {
 	*v = (struct run_view){ .id = r->id, .session = r->spec.session, .display = r->spec.display ? r->spec.display : text_of(&r->spec), .pty = r->spec.pty };
@@ -334,7 +356,7 @@ static void run_view_of(const struct fake_run *r, bool ended, struct run_view *v
 	v->oom = r->what.oom;
 	v->truncated = r->what.truncated;
 	v->message = r->what.failed ? "no such directory" : NULL;
-	v->stdout_bytes = strlen(r->what.out);
+	v->stdout_bytes = out_length(&r->what);
 	v->stderr_bytes = strlen(r->what.err);
 	v->started_ms = 1767225600000;
 }
@@ -366,15 +388,15 @@ void api_run_start(struct api *a, const struct caller *c, const char *ref, const
 	r->spec.rows = spec->rows;
 	r->spec.cols = spec->cols;
 	pairs_copy(&r->spec.env, &spec->env);
-	if (spec->argv) {
-		r->spec.argv = xcalloc(2, sizeof(char *));
-		r->spec.argv[0] = xstrdup(spec->argv[0]);
-	}
+	r->spec.argv = strv_copy(spec->argv);
+	r->spec.stdin_len = spec->stdin_len;
+	r->spec.stdin_bytes = spec->stdin_len ? xmemdup(spec->stdin_bytes, spec->stdin_len) : NULL;
 	r->pty_open = spec->pty;
 	buf_init(&r->in, 1 << 20);
-	r->what = (struct fake_command){ .text = text_of(&r->spec), .out = text_of(&r->spec), .err = "" };
-	for (size_t i = 0; i < n_commands; i++)
-		if (streq(commands[i].text, r->what.text))
+	r->what = (struct fake_command){ .text = text_of(&r->spec), .out = spec->argv ? "" : text_of(&r->spec), .err = "" };
+	bool found = false;
+	for (size_t i = 0; i < n_commands && !found; i++)
+		if ((found = matches(&commands[i], &r->spec)))
 			r->what = commands[i];
 	struct run_view v;
 	run_view_of(r, false, &v);
@@ -472,8 +494,9 @@ static void follower_step(uv_timer_t *t)
 {
 	struct follower *f = (struct follower *)t;
 	const char *texts[2] = { f->run->what.out, f->run->what.err };
+	const size_t sizes[2] = { out_length(&f->run->what), strlen(f->run->what.err) };
 	for (int i = 0; i < 2 && !f->paused && !f->freed; i++) {
-		size_t n = strlen(texts[i]);
+		size_t n = sizes[i];
 		if (f->at[i] < n) { /* a little at a time */
 			size_t step = MIN(n - f->at[i], 4096);
 			uint64_t at = f->at[i];
@@ -485,7 +508,7 @@ static void follower_step(uv_timer_t *t)
 		return;
 	if (f->ev.on_stdin_room)
 		f->ev.on_stdin_room(f->ctx);
-	if (f->freed || f->paused || f->run->pty_open || f->at[0] < strlen(texts[0]) || f->at[1] < strlen(texts[1]))
+	if (f->freed || f->paused || f->run->pty_open || f->at[0] < sizes[0] || f->at[1] < sizes[1])
 		return;
 	struct run_view v;
 	run_view_of(f->run, true, &v);

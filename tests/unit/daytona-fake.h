@@ -13,9 +13,11 @@ struct fake_file {
 	char *path;
 	struct buf data;
 };
-/* What a command text does; the first match counts, the default prints the command. */
+/* What a command text does; the first match counts, the default prints the command. A list of arguments matches when the text
+ * is somewhere in it, with blanks between them; its default prints nothing. */
 struct fake_command {
 	const char *text, *out, *err;
+	size_t out_n; /* of output with NULs in it; 0 = to the first */
 	int code;
 	bool timed_out, lost, failed, oom, truncated;
 };
@@ -25,6 +27,7 @@ void fake_free(struct api *a);
 const struct fake_file *fake_file(struct api *a, const char *path);
 void fake_put_file(struct api *a, const char *path, const void *p, size_t n);
 const struct run_spec *fake_last_run(struct api *a);
+const struct run_spec *fake_run_before(struct api *a, size_t back); /* 0 = the last */
 const struct sandbox_spec *fake_last_spec(struct api *a);
 size_t fake_pending(struct api *a); /* operations, followers and waiters not given back */
 const char *fake_seen_head(struct api *a); /* what came in through a connection */

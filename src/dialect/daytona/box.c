@@ -227,7 +227,6 @@ static const struct route routes[] = {
 	{ .method = "GET", .pattern = "/port", .handle = handle_ports },
 	{ .method = "GET", .pattern = "/port/{port}/in-use", .handle = handle_ports },
 	{ .method = "POST", .pattern = "/env", .body = BODY_BUFFER, .handle = handle_env },
-	{ .method = "*", .pattern = "/git/{rest*}", .handle = handle_unsupported },
 	{ .method = "*", .pattern = "/lsp/{rest*}", .handle = handle_unsupported },
 	{ .method = "*", .pattern = "/computeruse/{rest*}", .handle = handle_unsupported },
 	{ .method = "*", .pattern = "/process/interpreter/{rest*}", .handle = handle_unsupported },

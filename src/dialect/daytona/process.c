@@ -1,6 +1,7 @@
 /* One command, answered when it has ended. */
 #include "dialect/daytona/execution.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -10,6 +11,8 @@
 static void execution_drop(struct call *c)
 {
 	struct execution *x = container_of(c, struct execution, call);
+	if (x->drop)
+		x->drop(x);
 	if (x->follower)
 		follower_free(x->follower);
 	run_spec_done(&x->spec);
@@ -17,14 +20,38 @@ static void execution_drop(struct call *c)
 	free(x->run);
 }
 
-struct execution *execution_new(struct daytona *d, struct request *r, bool want_marked, void (*answer)(struct execution *x))
+static void execution_prepare(struct execution *x, bool want_marked)
 {
-	struct execution *x = call_new(sizeof(*x), d, r, execution_drop);
 	run_spec_init(&x->spec);
 	x->spec.output_max = REPLY_OUTPUT_MAX;
 	collector_init(&x->output, want_marked);
+}
+
+void *execution_new_sized(size_t size, struct daytona *d, struct request *r, bool want_marked, void (*answer)(struct execution *x))
+{
+	static_assert(offsetof(struct execution, call) == 0, "a call is freed by its own address");
+	struct execution *x = call_new(size, d, r, execution_drop);
+	execution_prepare(x, want_marked);
 	x->answer = answer;
 	return x;
+}
+
+struct execution *execution_new(struct daytona *d, struct request *r, bool want_marked, void (*answer)(struct execution *x))
+{
+	return execution_new_sized(sizeof(struct execution), d, r, want_marked, answer);
+}
+
+void execution_again(struct execution *x)
+{
+	bool want_marked = x->output.want_marked;
+	if (x->follower)
+		follower_free(take_ptr(&x->follower));
+	run_spec_done(&x->spec);
+	collector_done(&x->output);
+	free(take_ptr(&x->run));
+	execution_prepare(x, want_marked);
+	x->ended = false;
+	x->end = (struct run_view){ 0 };
 }
 
 static void on_output(void *ctx, int stream, uint64_t offset, struct str bytes)
