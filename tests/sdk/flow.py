@@ -191,6 +191,80 @@ async def files(sb):
         await check(name, check_it)
 
 
+async def git(sb):
+    g = sb.git
+    first = []
+
+    async def run(command):
+        return (await W(sb.process.exec(command))).result.strip()
+
+    async def status(path):
+        s = await W(g.status(path))
+        word = lambda w: str(getattr(w, "value", w))
+        return s.current_branch, sorted((f.name, word(f.staging), word(f.worktree), f.extra) for f in s.file_status)
+
+    async def changes():
+        if old:
+            await run("git init -q -b main /tmp/g/a")
+        else:
+            await W(g.init("/tmp/g/a", initial_branch="main"))
+        await W(sb.fs.upload_file(b"one\n", "/tmp/g/a/é 1.txt"))
+        await W(sb.fs.upload_file(b"two\n", "/tmp/g/a/sub/-two"))
+        equal(await status("/tmp/g/a"), ("main", [("sub/-two", "Untracked", "Untracked", ""), ("é 1.txt", "Untracked", "Untracked", "")]))
+        await W(g.add("/tmp/g/a", ["é 1.txt", "sub/-two"]))
+        equal(await status("/tmp/g/a"), ("main", [("sub/-two", "Added", "Unmodified", ""), ("é 1.txt", "Added", "Unmodified", "")]))
+        first.append((await W(g.commit("/tmp/g/a", "-first é\n\nbody", "Ann Ö", "ann@example.org"))).sha)
+        equal(await run("git -C /tmp/g/a log -1 --format=%H_%an_%ae_%s_%b | tr ' ' +"), first[0] + "_Ann+Ö_ann@example.org_-first+é_body")
+        equal(await status("/tmp/g/a"), ("main", []))
+
+    async def branches():
+        await W(g.create_branch("/tmp/g/a", "feature/x"))
+        await fails(lambda: g.create_branch("/tmp/g/a", "feature/x"), "already exists")
+        await W(g.checkout_branch("/tmp/g/a", "feature/x"))
+        equal((await W(g.branches("/tmp/g/a"))).branches, ["feature/x", "main"])
+        equal(await status("/tmp/g/a"), ("feature/x", []))
+        await W(g.checkout_branch("/tmp/g/a", "main"))
+        await W(g.delete_branch("/tmp/g/a", "feature/x"))
+        equal((await W(g.branches("/tmp/g/a"))).branches, ["main"])
+        await fails(lambda: g.checkout_branch("/tmp/g/a", "none"), "invalid reference: none")
+
+    async def others():
+        await run("git clone -q --bare /tmp/g/a /tmp/g/hub.git")
+        await W(g.clone(url="/tmp/g/hub.git", path="/tmp/g/c", branch="main", username="user", password="pass"))
+        await W(g.clone(url="/tmp/g/hub.git", path="/tmp/g/d"))
+        await W(sb.fs.upload_file(b"3", "/tmp/g/c/three"))
+        await W(g.add("/tmp/g/c", ["."]))
+        sha = (await W(g.commit("/tmp/g/c", "third", "Bob", "bob@example.org"))).sha
+        s = await W(g.status("/tmp/g/c"))
+        equal((s.ahead, s.behind, s.branch_published), (1, 0, True))
+        await W(g.push("/tmp/g/c", username="user", password="pass"))
+        await W(g.pull("/tmp/g/d"))
+        equal(await run("git -C /tmp/g/hub.git rev-parse main; git -C /tmp/g/d rev-parse main"), sha + "\n" + sha)
+        await fails(lambda: g.clone(url="/tmp/g/none", path="/tmp/g/e"), "does not exist")
+        await fails(lambda: g.status("/tmp/g"), "not a git repository")
+
+    async def newer():
+        await W(sb.fs.upload_file(b"changed", "/tmp/g/c/three"))
+        await W(g.restore("/tmp/g/c", ["three"]))
+        equal(await run("cat /tmp/g/c/three"), "3")
+        await W(g.reset("/tmp/g/c", mode="hard", target="HEAD~1"))
+        equal(await run("git -C /tmp/g/c rev-parse HEAD"), first[0])
+        await W(g.remote_add("/tmp/g/c", "other", "/tmp/g/a"))
+        await W(g.remote_add("/tmp/g/c", "other", "/tmp/g/d", overwrite=True))
+        equal([(r.name, r.url) for r in (await W(g.remotes("/tmp/g/c"))).remotes], [("origin", "/tmp/g/hub.git"), ("other", "/tmp/g/d")])
+        await W(g.configure_user("Cleo", "cleo@example.org", scope="local", path="/tmp/g/c"))
+        equal(await W(g.get_config("user.name", scope="local", path="/tmp/g/c")), "Cleo")
+        assert not await W(g.get_config("user.name"))
+        await W(g.set_config("alias.x", "-y z"))
+        equal(await W(g.get_config("alias.x")), "-y z")
+
+    await check("git add, status, commit", changes)
+    await check("git branches", branches)
+    await check("git clone, push, pull", others)
+    if not old:
+        await check("git reset, restore, remotes, settings", newer)
+
+
 def fetch(url, headers={}):
     try:
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=20) as r:
@@ -329,7 +403,7 @@ async def flow(d):
 
     await check("create", create)
     if made:
-        for part in (processes, sessions, files, previews, terminal):
+        for part in (processes, sessions, files, git, previews, terminal):
             await part(made[0])
         await control(d, made[0])
         await check("delete", delete)

@@ -447,7 +447,7 @@ int api_run_output(struct api *a, const struct caller *c, const char *ref, const
 	if (!r)
 		return -ENOENT;
 	const char *text = stream == 1 ? r->what.out : r->what.err;
-	size_t n = strlen(text);
+	size_t n = stream == 1 ? out_length(&r->what) : strlen(text);
 	if (offset < n)
 		buf_add(out, text + offset, MIN(max, n - offset));
 	return 0;
