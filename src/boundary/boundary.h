@@ -9,8 +9,8 @@
  * removes everything and succeeds also when nothing is there (twice, half-made, after a crash).
  *
  * A started sandbox holds our guest program as PID 1, which answers the guest protocol (docs/protocol/guest.md) on
- * the descriptor of open_guest(). It may be opened again at any time: the newest connection replaces the one before, and
- * nothing is lost by that. */
+ * the descriptor of open_guest(). It may be opened again at any time: the newest connection that says hello replaces the one
+ * before, and nothing is lost by that. With BOUNDARY_MANY_CONNECTIONS others may be open beside it, each for one op. */
 #ifndef CAISSON_BOUNDARY_BOUNDARY_H
 #define CAISSON_BOUNDARY_BOUNDARY_H
 

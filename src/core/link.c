@@ -61,6 +61,11 @@ struct pump *link_pump(struct link *l)
 	return l->pump && pump_is_open(l->pump) ? l->pump : NULL;
 }
 
+uv_loop_t *link_loop(struct link *l)
+{
+	return l->loop;
+}
+
 bool link_is_open(const struct link *l)
 {
 	return l->pump && pump_is_open(l->pump);
@@ -234,7 +239,8 @@ void link_free(struct link *l)
 	while (l->ops) {
 		struct link_op *op = l->ops;
 		HASH_DEL(l->ops, op);
-		op->link = NULL;
+		if (op->pump)
+			pump_drop(op->pump);
 		free(op);
 	}
 	for (struct reply *r; (r = l->replies);) {
@@ -405,13 +411,7 @@ int link_run_stdin(struct link *l, uint64_t run, struct str bytes)
 	if (bytes.n > r->stdin_limit - r->stdin_sent)
 		return -EAGAIN;
 	r->stdin_sent += bytes.n;
-	while (bytes.n) {
-		size_t n = MIN(bytes.n, (size_t)GUEST_PAYLOAD_MAX);
-		(void)guest_frame_put(pump_out(p), GUEST_RUN_STDIN, 0, run, (struct str){ bytes.p, n });
-		bytes.p += n;
-		bytes.n -= n;
-	}
-	pump_kick(p);
+	pump_send(p, GUEST_RUN_STDIN, run, bytes);
 	return 0;
 }
 
@@ -635,7 +635,7 @@ static int on_frame(void *ctx, const struct guest_frame *f, struct str message)
 		return -EPROTO;
 	struct link_op *op;
 	HASH_FIND(hh, l->ops, &f->id, sizeof f->id, op);
-	if (!op) /* cancelled while it was under way */
+	if (!op || op->pump) /* cancelled while it was under way */
 		return f->id < l->next_op ? 0 : -EPROTO;
 	return op_frame(op, f);
 }

@@ -107,8 +107,8 @@ void link_op_resume(struct link_op *op);
 void link_op_cancel(struct link_op *op);  /* no further callback; the op is freed */
 
 /* The same over a connection of its own (another descriptor of the boundary's open_guest), which the op's process in the sandbox
- * serves itself: for bulk reading and writing. Takes fd, also on failure (NULL: the loop cannot watch it). Needs no link; the
- * connection is closed with the op. */
-struct link_op *link_op_open_direct(uv_loop_t *loop, int fd, const struct op_spec *spec, const struct op_events *ev, void *ctx);
+ * serves itself: for bulk reading and writing. Takes fd, also on failure (NULL: the loop cannot watch it). Belongs to the link
+ * like any op and ends with it; the connection is closed with the op. */
+struct link_op *link_op_open_direct(struct link *l, int fd, const struct op_spec *spec, const struct op_events *ev, void *ctx);
 
 #endif

@@ -21,14 +21,20 @@ bool pump_is_open(const struct pump *p);
 bool pump_is_line(const struct pump *p); /* no socket: a serial line, which a former daemon may have used */
 struct buf *pump_out(struct pump *p); /* append frames, then pump_kick */
 void pump_kick(struct pump *p);       /* writes what can be written now; an error shows up later, from the loop */
+/* Bytes in frames of one type, straight from where they are if the descriptor takes them; the rest is kept. */
+void pump_send(struct pump *p, uint8_t type, uint64_t id, struct str bytes);
 void pump_fail(struct pump *p, const struct err *why);
 void pump_drop(struct pump *p);       /* closes; no further callback */
-void pump_synced(struct pump *p);     /* the first frame need not be a READY */
+/* For one op with much to carry: the first frame need not be a READY, and the input buffer is kept until the end. */
+void pump_bulk(struct pump *p);
+/* Nothing more is read, and no frame is given, until it is resumed; then from the loop. Only of a bulk pump. */
+void pump_pause(struct pump *p);
+void pump_resume(struct pump *p);
 
 /* --- link_op.c --- */
 
 struct link_op {
-	struct link *link;            /* NULL: direct, or the link is being freed */
+	struct link *link;            /* NULL: it is being freed */
 	struct pump *pump;            /* of its own when direct */
 	uint64_t id;
 	const struct op_events *ev;
@@ -49,6 +55,7 @@ void op_end(struct link_op *op, const struct err *e);
 void link_op_add(struct link *l, struct link_op *op);    /* gives it its id */
 void link_op_remove(struct link *l, struct link_op *op);
 struct pump *link_pump(struct link *l);                  /* NULL when closed */
+uv_loop_t *link_loop(struct link *l);
 void link_defer(struct link *l);                         /* let the loop end what was refused */
 
 /* Text of a sandbox as clean UTF-8: anything else becomes '?'. Writes a string of at most size - 1 bytes. */

@@ -146,19 +146,19 @@ static void direct_closed(void *ctx, const struct err *why)
 	op_end(op, why);
 }
 
-struct link_op *link_op_open_direct(uv_loop_t *loop, int fd, const struct op_spec *spec, const struct op_events *ev, void *ctx)
+struct link_op *link_op_open_direct(struct link *l, int fd, const struct op_spec *spec, const struct op_events *ev, void *ctx)
 {
 	static const struct pump_events events = { direct_frame, direct_closed };
 	struct link_op *op = op_new(ev, ctx);
 	struct err e;
 
-	op->id = 1;
-	op->pump = pump_new(loop, fd, &events, op);
+	op->pump = pump_new(link_loop(l), fd, &events, op);
 	if (!op->pump) {
 		free(op);
 		return NULL;
 	}
-	pump_synced(op->pump);
+	link_op_add(l, op);
+	pump_bulk(op->pump);
 	if (send_request(pump_out(op->pump), op->id, spec) < 0) {
 		err_set(&e, ERR_TOO_LARGE, E2BIG, "the operation's arguments are too long");
 		pump_fail(op->pump, &e);
@@ -182,14 +182,8 @@ int link_op_write(struct link_op *op, struct str bytes)
 	if (bytes.n > link_op_room(op))
 		return -EAGAIN;
 	op->sent += bytes.n;
-	while (bytes.n) {
-		size_t n = MIN(bytes.n, (size_t)GUEST_PAYLOAD_MAX);
-		(void)guest_frame_put(pump_out(p), GUEST_OP_DATA, 0, op->id, (struct str){ bytes.p, n });
-		bytes.p += n;
-		bytes.n -= n;
-	}
-	if (p)
-		pump_kick(p);
+	if (bytes.n)
+		pump_send(p, GUEST_OP_DATA, op->id, bytes);
 	return 0;
 }
 
@@ -218,12 +212,16 @@ static void give_credit(struct link_op *op)
 void link_op_pause(struct link_op *op)
 {
 	op->paused = true;
+	if (op->pump)
+		pump_pause(op->pump);
 }
 
 void link_op_resume(struct link_op *op)
 {
 	op->paused = false;
 	give_credit(op);
+	if (op->pump)
+		pump_resume(op->pump);
 }
 
 /* --- from the guest --- */

@@ -381,7 +381,7 @@ struct got_op *drive_op_direct(struct drive *d, int fd, const struct op_spec *sp
 {
 	struct got_op *o = op_new(input);
 
-	o->op = link_op_open_direct(d->loop, fd, spec, &op_events, o);
+	o->op = link_op_open_direct(d->link, fd, spec, &op_events, o);
 	drive_until(d, &o->ended);
 	return o;
 }

@@ -298,6 +298,7 @@ struct boundary *boundary_fake_new(uv_loop_t *loop, const char *dir, const char 
 {
 	static const struct boundary_ops ops = {
 		.name = "fake",
+		.caps = BOUNDARY_MANY_CONNECTIONS,
 		.list = fake_list,
 		.create = fake_create,
 		.start = fake_start,

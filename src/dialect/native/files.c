@@ -130,6 +130,9 @@ static void on_body(void *ctx, struct str bytes)
 {
 	struct fileop *f = ctx;
 	struct err e;
+	size_t n = f->waiting.len ? 0 : MIN(bytes.n, api_op_room(f->op)); /* most go on without being kept */
+	if (n && api_op_write(f->op, (struct str){ bytes.p, n }) == 0)
+		bytes = (struct str){ bytes.p + n, bytes.n - n };
 	if (buf_add(&f->waiting, bytes.p, bytes.n) < 0) {
 		err_set(&e, ERR_INTERNAL, ENOBUFS, "the body came faster than it was asked for");
 		fail(f, &e);
