@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 enum {
 	DEPTH_MAX = 256,
+	FRAMES_A_WRITE = 16,
 	NO_REPLACE = 1, /* RENAME_NOREPLACE; musl 1.2.3 knows neither the call nor its flags */
 };
 
@@ -134,11 +136,17 @@ static const char *kind_word(mode_t mode)
 	return words[type_of(mode)];
 }
 
-static int copy_out(struct work *w, int fd, struct err *e)
+/* size: what a plain file had when it was opened. Its whole frames go by port_file, which must know beforehand how much there is;
+ * what the size does not tell (a device, a file of /proc or /sys, one that has grown) is read until it ends. */
+static int copy_out(struct work *w, int fd, uint64_t size, struct err *e)
 {
 	uint64_t left = w->req->length ? w->req->length : UINT64_MAX;
+	uint64_t sure = MIN(left, size - MIN(size, w->req->offset));
 	auto_free char *bytes = xmalloc(GUEST_PAYLOAD_MAX);
 
+	for (; sure >= GUEST_PAYLOAD_MAX; sure -= GUEST_PAYLOAD_MAX, left -= GUEST_PAYLOAD_MAX)
+		if (!port_file(&w->port, fd, GUEST_PAYLOAD_MAX))
+			return err_set(e, ERR_UNAVAILABLE, EIO, "%.200s has been cut while it was read", w->req->path);
 	while (left) {
 		ssize_t n = read(fd, bytes, (size_t)MIN(left, (uint64_t)GUEST_PAYLOAD_MAX));
 		if (n < 0 && errno == EINTR)
@@ -173,7 +181,7 @@ int op_read(struct work *w, struct err *e)
 	(void)fcntl(fd, F_SETFL, 0);
 	tell_stat(w, &st, path, NULL, false); /* of the file that is read, not of a link that led to it */
 	port_opened(&w->port);
-	return copy_out(w, fd, e);
+	return copy_out(w, fd, S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0, e);
 }
 
 /* --- write --- */
@@ -195,18 +203,28 @@ int make_parents(const char *path)
 	return 0;
 }
 
-int write_bytes(int fd, struct str s)
+/* Changes v. */
+static int write_all(int fd, struct iovec *v, int n)
 {
-	while (s.n) {
-		ssize_t n = write(fd, s.p, s.n);
-		if (n < 0 && errno == EINTR)
+	while (n) {
+		ssize_t done = writev(fd, v, n);
+		if (done < 0 && errno == EINTR)
 			continue;
-		if (n < 0)
+		if (done < 0)
 			return -errno;
-		s.p += n;
-		s.n -= (size_t)n;
+		for (; n && (size_t)done >= v->iov_len; v++, n--)
+			done -= (ssize_t)v->iov_len;
+		if (n)
+			*v = (struct iovec){ (char *)v->iov_base + done, v->iov_len - (size_t)done };
 	}
 	return 0;
+}
+
+int write_bytes(int fd, struct str s)
+{
+	struct iovec v = { (char *)(uintptr_t)s.p, s.n };
+
+	return write_all(fd, &v, 1);
 }
 
 static int open_in_place(struct replacement *r, const char *path, uint32_t mode, bool truncate, struct err *e)
@@ -286,15 +304,23 @@ void replacement_abort(void *ctx)
 		(void)unlink(r->temp);
 }
 
+/* The frames that are there are written together: large writes cost a file system much less. */
 static int receive_into(struct work *w, int fd, struct err *e)
 {
+	struct iovec v[FRAMES_A_WRITE];
 	struct str s;
 
 	while ((s = port_receive(&w->port)).n) {
-		int r = write_bytes(fd, s);
+		int n = 0;
+		size_t total = 0;
+		do {
+			v[n++] = (struct iovec){ (char *)(uintptr_t)s.p, s.n };
+			total += s.n;
+		} while (n < FRAMES_A_WRITE && port_next(&w->port, &s));
+		int r = write_all(fd, v, n);
 		if (r < 0)
 			return path_error(e, -r, "cannot write", w->req->path);
-		port_consumed(&w->port, s.n);
+		port_consumed(&w->port, total);
 	}
 	return 0;
 }

@@ -4,12 +4,13 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { OUT_FLUSH = 64 * 1024, WORKER_FD = 3 };
+enum { OUT_FLUSH = 64 * 1024, READ_MAX = 512 * 1024, SOCKET_BUFFER = 1024 * 1024, WORKER_FD = 3 };
 
 /* --- the port --- */
 
@@ -31,18 +32,17 @@ void port_flush(struct port *p)
 			gone(p);
 		buf_consume(&p->out, (size_t)n);
 	}
-	buf_reset(&p->out);
 }
 
 void port_fill(struct port *p)
 {
-	char *at = buf_reserve(&p->in, GUEST_PAYLOAD_MAX);
+	char *at = buf_reserve(&p->in, READ_MAX);
 	ssize_t n;
 
 	if (!at)
 		gone(p); /* more than its credit */
 	do
-		n = recv(p->fd, at, GUEST_PAYLOAD_MAX, 0);
+		n = recv(p->fd, at, READ_MAX, 0);
 	while (n < 0 && errno == EINTR);
 	if (n <= 0)
 		gone(p);
@@ -121,6 +121,29 @@ void port_data(struct port *p, struct str s)
 		s.p += n;
 		s.n -= n;
 	}
+}
+
+bool port_file(struct port *p, int fd, size_t n)
+{
+	static const char zeros[4096];
+	uint8_t head[GUEST_HEAD];
+
+	wait_for_room(p, n);
+	guest_head_put(head, GUEST_OP_DATA, 0, p->id, n);
+	(void)buf_add(&p->out, head, sizeof head);
+	port_flush(p);
+	p->sent += n;
+	bool whole = true;
+	while (n) {
+		ssize_t got = whole ? sendfile(p->fd, fd, NULL, n) : send(p->fd, zeros, MIN(n, sizeof zeros), MSG_NOSIGNAL);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0 && (!whole || errno == EPIPE || errno == ECONNRESET))
+			gone(p);
+		whole = whole && got > 0;
+		n -= (size_t)MAX(got, 0);
+	}
+	return whole;
 }
 
 void port_data_end(struct port *p)
@@ -219,6 +242,7 @@ static int perform(struct work *w, struct err *e)
 static int settle(int fd)
 {
 	sigset_t none;
+	int size = SOCKET_BUFFER;
 
 	if (fd != WORKER_FD && dup3(fd, WORKER_FD, O_CLOEXEC) < 0)
 		_exit(1);
@@ -227,6 +251,7 @@ static int settle(int fd)
 	sigaddset(&none, SIGPIPE); /* write() to a fifo that nobody reads is an error, not a death */
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 	umask(022);
+	(void)setsockopt(WORKER_FD, SOL_SOCKET, SO_SNDBUF, &size, sizeof size); /* the kernel gives less: fewer, larger turns all the same */
 	return WORKER_FD;
 }
 
@@ -240,7 +265,7 @@ void worker_main(const struct options *opt, int fd, uint64_t id, const struct gu
 	struct err e = { 0 };
 	struct guest_result result = { 0 };
 
-	buf_init(&w.port.in, GUEST_OP_WINDOW + 8 * (GUEST_HEAD + GUEST_PAYLOAD_MAX));
+	buf_init(&w.port.in, 2 * GUEST_OP_WINDOW);
 	buf_init(&w.port.out, 4 * (GUEST_HEAD + GUEST_PAYLOAD_MAX));
 	(void)buf_add(&w.port.in, rest.p, rest.n);
 	if (perform(&w, &e) < 0) {

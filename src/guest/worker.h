@@ -32,6 +32,9 @@ void worker_main(const struct options *opt, int fd, uint64_t id, const struct gu
 /* Each of these ends the process when the other end is gone. */
 void port_opened(struct port *p);
 void port_data(struct port *p, struct str bytes);        /* waits for credit */
+/* A frame of n bytes (at most GUEST_PAYLOAD_MAX) that the kernel moves from the file without a copy. False: the file had fewer, and
+ * zeros stand for the rest. */
+bool port_file(struct port *p, int fd, size_t n);
 void port_data_end(struct port *p);
 void port_info(struct port *p, const struct guest_info *i);
 void port_match(struct port *p, const char *path, uint64_t line, struct str text);

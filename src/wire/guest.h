@@ -39,7 +39,7 @@ enum {
 	GUEST_ARGS_MAX = 16384,                   /* argv elements, environment entries */
 	GUEST_WINDOW = 256 * 1024,                /* unacknowledged output kept per stream of a run */
 	GUEST_STDIN_WINDOW = 64 * 1024,
-	GUEST_OP_WINDOW = 256 * 1024,             /* unacknowledged bytes of an op in each direction */
+	GUEST_OP_WINDOW = 1024 * 1024,            /* unacknowledged bytes of an op in each direction */
 	GUEST_RUNS_MAX = 16384,                   /* known to one guest, ended and unreleased ones included */
 	GUEST_SESSION_ID_MAX = 128,
 	GUEST_TEXT_MAX = 400,                     /* of an error */

@@ -113,7 +113,7 @@ static void stat_and_list(void **state)
 static void a_listing_waits_for_its_reader(void **state)
 {
 	(void)state;
-	SH("rm -rf /tmp/many; mkdir /tmp/many; cd /tmp/many; seq 1 5000 | xargs touch");
+	SH("rm -rf /tmp/many; mkdir /tmp/many; cd /tmp/many; seq -f '%0200.0f' 1 6000 | xargs touch"); /* more than a window */
 	struct got_op *o = drive_op_start(d, &(struct op_spec){ .kind = OP_LIST, .path = "/tmp/many" }, none);
 	link_op_pause(o->op);
 	drive_for(d, 300);
