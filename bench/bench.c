@@ -245,6 +245,9 @@ static void bench_files(struct caisson *c, int rounds, const char *dir, size_t m
 	for (int i = 0; i < rounds; i++) {
 		struct feed f = { .fd = fd };
 		lseek(fd, 0, SEEK_SET);
+		/* a new file on both sides: to replace one means to free its blocks, too */
+		if (i && caisson_remove(c, s->id, "/tmp/file", false, &e) < 0)
+			die("remove", &e);
 		uint64_t t = now_us();
 		if (caisson_upload(c, s->id, "/tmp/file", 0, from_file, &f, &e) < 0)
 			die("upload", &e);

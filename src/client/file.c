@@ -67,13 +67,51 @@ int caisson_write_file(struct caisson *c, const char *sandbox, const char *path,
 	return p ? exchange_perform(c, &x, e) : error_memory(e);
 }
 
+/* libcurl hands out 16 KiB at a time, which makes for many small writes to a file. */
+struct gather {
+	int (*sink)(void *ctx, const void *bytes, size_t n);
+	void *ctx;
+	char *bytes;
+	size_t n;
+};
+
+enum { GATHER = 256 * 1024 };
+
+static int pass_on(struct gather *g)
+{
+	size_t n = g->n;
+
+	g->n = 0;
+	return n ? g->sink(g->ctx, g->bytes, n) : 0;
+}
+
+static int gather(void *ctx, const void *bytes, size_t n)
+{
+	struct gather *g = ctx;
+
+	if (g->n + n > GATHER && pass_on(g) != 0)
+		return -1;
+	if (n > GATHER)
+		return g->sink(g->ctx, bytes, n);
+	memcpy(g->bytes + g->n, bytes, n);
+	g->n += n;
+	return 0;
+}
+
 int caisson_download(struct caisson *c, const char *sandbox, const char *path, int (*sink)(void *ctx, const void *bytes, size_t n), void *ctx,
                      struct caisson_error *e)
 {
 	auto_free char *p = files_path(sandbox, "", path, "");
-	auto_exchange struct exchange x = { .method = "GET", .path = p, .sink = sink, .ctx = ctx };
+	auto_free char *bytes = malloc(GATHER);
+	struct gather g = { sink, ctx, bytes, 0 };
+	auto_exchange struct exchange x = { .method = "GET", .path = p, .sink = gather, .ctx = &g };
 
-	return p ? exchange_perform(c, &x, e) : error_memory(e);
+	if (!p || !bytes)
+		return error_memory(e);
+	int r = exchange_perform(c, &x, e);
+	if (r == 0 && pass_on(&g) != 0)
+		return error_set(e, CAISSON_ERR_STOPPED, "stopped by the caller");
+	return r;
 }
 
 int caisson_upload(struct caisson *c, const char *sandbox, const char *path, uint32_t mode, ptrdiff_t (*source)(void *ctx, void *bytes, size_t n),

@@ -46,6 +46,7 @@ static void tune(struct conn *c)
 void conn_accept(struct server *s, int fd, bool local)
 {
 	struct conn *c = xcalloc(1, sizeof *c);
+	int size = LOCAL_BUFFER;
 
 	c->server = s;
 	c->fd = fd;
@@ -56,7 +57,9 @@ void conn_accept(struct server *s, int fd, bool local)
 	buf_init(&c->in, 2 * READ_SIZE + HELD_MAX);
 	buf_init(&c->out, SIZE_MAX / 4);
 	http_init(&c->parser, HTTP_REQUEST);
-	if (!local)
+	if (local)
+		(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size); /* fewer, larger turns */
+	else
 		tune(c);
 	if (uv_poll_init(s->loop, &c->poll, fd) < 0) {
 		close(fd);

@@ -15,10 +15,11 @@
 #include <sys/uio.h>
 
 enum {
-	READ_SIZE = 64 * 1024,
+	READ_SIZE = 256 * 1024,
+	LOCAL_BUFFER = 1024 * 1024, /* asked for unix sockets; the kernel gives less (net.core.wmem_max) */
 	HELD_MAX = 16 * 1024,	    /* input kept while nobody wants it, before reading stops */
-	OUT_HIGH = 256 * 1024,	    /* queued output over which a source should pause ... */
-	OUT_LOW = 64 * 1024,	    /* ... and under which it may go on */
+	OUT_HIGH = 128 * 1024,	    /* queued output over which a source should pause (the socket holds several times that) ... */
+	OUT_LOW = 32 * 1024,	    /* ... and under which it may go on */
 	DROPPED_BODY_MAX = 1 << 20, /* BODY_NONE: more is 413 */
 	DEFAULT_BODY_MAX = 1 << 20,
 	LINGER_BYTES = 64 << 20,
