@@ -135,7 +135,7 @@ static int plan_clone(struct git_call *g, const json_t *body, struct err *e)
 		return rc;
 	char how_deep[32];
 	snprintf(how_deep, sizeof(how_deep), "--depth=%lld", (long long)depth);
-	struct git_step *s = git_step_add(g, "clone", "--quiet", "--origin=origin", NULL);
+	struct git_step *s = git_step_add(g, "clone", "--quiet", "--origin=origin");
 	if (depth)
 		git_arg(s, how_deep);
 	if (branch) {
@@ -146,9 +146,9 @@ static int plan_clone(struct git_call *g, const json_t *body, struct err *e)
 	git_arg(s, url);
 	git_arg(s, path);
 	if (commit && depth) /* it need not be among those that came */
-		git_step_add(g, "-C", path, "fetch", "--quiet", "--no-recurse-submodules", how_deep, "--", "origin", commit, NULL);
+		git_step_add(g, "-C", path, "fetch", "--quiet", "--no-recurse-submodules", how_deep, "--", "origin", commit);
 	if (commit)
-		git_step_add(g, "-C", path, "checkout", "--quiet", "--detach", commit, "--", NULL);
+		git_step_add(g, "-C", path, "checkout", "--quiet", "--detach", commit, "--");
 	return 0;
 }
 
@@ -165,7 +165,7 @@ static int plan_init(struct git_call *g, const json_t *body, struct err *e)
 	if ((rc = required(body, "path", &path, e)) < 0 || (rc = want_bool(body, "bare", &bare, e)) < 0 ||
 	    (rc = optional_name(body, "initial_branch", &branch, e)) < 0)
 		return rc;
-	struct git_step *s = git_step_add(g, "init", "--quiet", NULL);
+	struct git_step *s = git_step_add(g, "init", "--quiet");
 	if (bare)
 		git_arg(s, "--bare");
 	if (branch) {
@@ -190,7 +190,7 @@ static int read_status(struct git_call *g, struct str out)
 static int plan_status(struct git_call *g, const json_t *body, struct err *e)
 {
 	(void)body;
-	git_step_add(g, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "-z", NULL);
+	git_step_add(g, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "-z");
 	g->read = read_status;
 	return queried_repository(g, e);
 }
@@ -208,7 +208,7 @@ static int read_history(struct git_call *g, struct str out)
 static int plan_history(struct git_call *g, const json_t *body, struct err *e)
 {
 	(void)body;
-	struct git_step *s = git_step_add(g, "log", "-z", "--no-color", "--no-show-signature", "--encoding=UTF-8", "--format=%H%x00%an%x00%ae%x00%aI%x00%B", NULL);
+	struct git_step *s = git_step_add(g, "log", "-z", "--no-color", "--no-show-signature", "--encoding=UTF-8", "--format=%H%x00%an%x00%ae%x00%aI%x00%B");
 	s->ok_exit = 128; /* a new repository has an empty history */
 	s->ok_text = "does not have any commits yet";
 	g->read = read_history;
@@ -247,8 +247,8 @@ static int read_branches(struct git_call *g, struct str out)
 static int plan_branches(struct git_call *g, const json_t *body, struct err *e)
 {
 	(void)body;
-	git_step_add(g, "symbolic-ref", "--quiet", "HEAD", NULL)->ok_exit = 1;
-	git_step_add(g, "for-each-ref", "--format=%(refname:lstrip=2)%00", HEADS, NULL);
+	git_step_add(g, "symbolic-ref", "--quiet", "HEAD")->ok_exit = 1;
+	git_step_add(g, "for-each-ref", "--format=%(refname:lstrip=2)%00", HEADS);
 	g->read = read_branches;
 	return queried_repository(g, e);
 }
@@ -264,7 +264,7 @@ static int plan_branch_create(struct git_call *g, const json_t *body, struct err
 	int rc;
 	if ((rc = repository(g, body, e)) < 0 || (rc = required_name(body, "name", &name, e)) < 0)
 		return rc;
-	git_step_add(g, "branch", "--", name, NULL);
+	git_step_add(g, "branch", "--", name);
 	return 0;
 }
 
@@ -279,7 +279,7 @@ static int plan_branch_delete(struct git_call *g, const json_t *body, struct err
 	int rc;
 	if ((rc = repository(g, body, e)) < 0 || (rc = required_name(body, "name", &name, e)) < 0)
 		return rc;
-	git_step_add(g, "branch", "-D", "--", name, NULL);
+	git_step_add(g, "branch", "-D", "--", name);
 	return 0;
 }
 
@@ -294,7 +294,7 @@ static int plan_checkout(struct git_call *g, const json_t *body, struct err *e)
 	int rc;
 	if ((rc = repository(g, body, e)) < 0 || (rc = required_name(body, "branch", &branch, e)) < 0)
 		return rc;
-	git_step_add(g, "checkout", "--quiet", branch, "--", NULL);
+	git_step_add(g, "checkout", "--quiet", branch, "--");
 	return 0;
 }
 
@@ -310,7 +310,7 @@ static int plan_add(struct git_call *g, const json_t *body, struct err *e)
 	char **files = NULL;
 	int rc = repository(g, body, e);
 	if (rc == 0 && (rc = required_files(body, &files, e)) == 0)
-		git_args(git_step_add(g, "add", "--", NULL), files);
+		git_args(git_step_add(g, "add", "--"), files);
 	texts_free(files);
 	return rc;
 }
@@ -334,11 +334,11 @@ static int plan_commit(struct git_call *g, const json_t *body, struct err *e)
 	    (rc = required(body, "email", &email, e)) < 0 || (rc = want_bool(body, "allow_empty", &allow_empty, e)) < 0)
 		return rc;
 	auto_free char *name = xasprintf("user.name=%s", author), *mail = xasprintf("user.email=%s", email);
-	struct git_step *s = git_step_add(g, "-c", name, "-c", mail, "commit", "--quiet", "--file=-", NULL);
+	struct git_step *s = git_step_add(g, "-c", name, "-c", mail, "commit", "--quiet", "--file=-");
 	if (allow_empty)
 		git_arg(s, "--allow-empty");
 	s->input = xstrdup(message);
-	git_step_add(g, "rev-parse", "--verify", "HEAD", NULL);
+	git_step_add(g, "rev-parse", "--verify", "HEAD");
 	g->read = read_commit;
 	return 0;
 }
@@ -361,7 +361,7 @@ static int plan_reset_files(struct git_call *g, const char *mode, const char *ta
 {
 	if (mode && !streq(mode, "mixed"))
 		return err_set(e, ERR_INVALID, EINVAL, "files can't be reset with mode %s: leave it out", mode);
-	struct git_step *s = git_step_add(g, "reset", "--quiet", NULL);
+	struct git_step *s = git_step_add(g, "reset", "--quiet");
 	if (target)
 		git_arg(s, target);
 	git_arg(s, "--");
@@ -385,7 +385,7 @@ static int plan_reset(struct git_call *g, const json_t *body, struct err *e)
 	} else {
 		char option[16];
 		snprintf(option, sizeof(option), "--%s", mode ? mode : "mixed");
-		git_step_add(g, "reset", "--quiet", option, target ? target : "HEAD", "--", NULL);
+		git_step_add(g, "reset", "--quiet", option, target ? target : "HEAD", "--");
 		rc = 0;
 	}
 	texts_free(files);
@@ -407,7 +407,7 @@ static int plan_restore(struct git_call *g, const json_t *body, struct err *e)
 	    (rc = optional_name(body, "source", &source, e)) < 0)
 		return rc;
 	if ((rc = required_files(body, &files, e)) == 0) {
-		struct git_step *s = git_step_add(g, "restore", "--quiet", NULL);
+		struct git_step *s = git_step_add(g, "restore", "--quiet");
 		if (staged)
 			git_arg(s, "--staged");
 		if (worktree)
@@ -453,7 +453,7 @@ static int plan_push(struct git_call *g, const json_t *body, struct err *e)
 	if (rc < 0)
 		return rc;
 	/* Without a branch: the current one, to its namesake, also when it was never pushed. */
-	struct git_step *s = git_step_add(g, "-c", "push.default=current", "push", "--quiet", "--recurse-submodules=no", NULL);
+	struct git_step *s = git_step_add(g, "-c", "push.default=current", "push", "--quiet", "--recurse-submodules=no");
 	if (set_upstream)
 		git_arg(s, "--set-upstream");
 	return plan_transfer(g, body, s, e);
@@ -467,7 +467,7 @@ static void handle_push(struct request *r, void *daytona)
 static int plan_pull(struct git_call *g, const json_t *body, struct err *e)
 {
 	/* A submodule's address comes from the repository: it must not be told our password. */
-	return plan_transfer(g, body, git_step_add(g, "pull", "--quiet", "--no-edit", "--no-recurse-submodules", NULL), e);
+	return plan_transfer(g, body, git_step_add(g, "pull", "--quiet", "--no-edit", "--no-recurse-submodules"), e);
 }
 
 static void handle_pull(struct request *r, void *daytona)
@@ -484,13 +484,13 @@ static int plan_remote_add(struct git_call *g, const json_t *body, struct err *e
 	    (rc = want_bool(body, "fetch", &fetch, e)) < 0 || (rc = want_bool(body, "overwrite", &overwrite, e)) < 0)
 		return rc;
 	if (overwrite) {
-		struct git_step *s = git_step_add(g, "remote", "set-url", "--", name, url, NULL);
+		struct git_step *s = git_step_add(g, "remote", "set-url", "--", name, url);
 		s->ok_exit = 2; /* there is none of that name */
 		s->skip = 1;
 	}
-	git_step_add(g, "remote", "add", "--", name, url, NULL);
+	git_step_add(g, "remote", "add", "--", name, url);
 	if (fetch)
-		git_step_add(g, "fetch", "--quiet", "--", name, NULL);
+		git_step_add(g, "fetch", "--quiet", "--", name);
 	return 0;
 }
 
@@ -511,8 +511,8 @@ static int read_remotes(struct git_call *g, struct str out)
 static int plan_remotes(struct git_call *g, const json_t *body, struct err *e)
 {
 	(void)body;
-	git_step_add(g, "rev-parse", "--git-dir", NULL); /* config reads the user's own where there is no repository */
-	git_step_add(g, "config", "--null", "--get-regexp", "^remote\\..*\\.url$", NULL)->ok_exit = 1;
+	git_step_add(g, "rev-parse", "--git-dir"); /* config reads the user's own where there is no repository */
+	git_step_add(g, "config", "--null", "--get-regexp", "^remote\\..*\\.url$")->ok_exit = 1;
 	g->read = read_remotes;
 	return queried_repository(g, e);
 }
@@ -558,7 +558,7 @@ static int plan_config_set(struct git_call *g, const json_t *body, struct err *e
 		return rc;
 	if (!value)
 		return err_set(e, ERR_INVALID, EINVAL, "value is required");
-	git_step_add(g, "config", scope, "--replace-all", "--", key, value, NULL);
+	git_step_add(g, "config", scope, "--replace-all", "--", key, value);
 	return 0;
 }
 
@@ -587,7 +587,7 @@ static int plan_config_get(struct git_call *g, const json_t *body, struct err *e
 	if ((rc = query_required(r, "key", &key, e)) < 0 || (rc = no_option("key", key, e)) < 0 ||
 	    (rc = scope_option(g, req_query(r, "scope"), req_query(r, "path"), &scope, e)) < 0)
 		return rc;
-	git_step_add(g, "config", scope, "--null", "--get", "--", key, NULL)->ok_exit = 1;
+	git_step_add(g, "config", scope, "--null", "--get", "--", key)->ok_exit = 1;
 	g->read = read_config;
 	return 0;
 }
@@ -603,8 +603,8 @@ static int plan_user(struct git_call *g, const json_t *body, struct err *e)
 	int rc;
 	if ((rc = required(body, "name", &name, e)) < 0 || (rc = required(body, "email", &email, e)) < 0 || (rc = body_scope(g, body, &scope, e)) < 0)
 		return rc;
-	git_step_add(g, "config", scope, "--replace-all", "--", "user.name", name, NULL);
-	git_step_add(g, "config", scope, "--replace-all", "--", "user.email", email, NULL);
+	git_step_add(g, "config", scope, "--replace-all", "--", "user.name", name);
+	git_step_add(g, "config", scope, "--replace-all", "--", "user.email", email);
 	return 0;
 }
 
@@ -626,8 +626,8 @@ static int plan_authenticate(struct git_call *g, const json_t *body, struct err 
 		if (given && *given)
 			value[i] = given;
 	}
-	git_step_add(g, "config", "--global", "--replace-all", "--", "credential.helper", "store", "^store$", NULL);
-	git_step_add(g, "credential-store", "store", NULL)->input =
+	git_step_add(g, "config", "--global", "--replace-all", "--", "credential.helper", "store", "^store$");
+	git_step_add(g, "credential-store", "store")->input =
 		xasprintf("protocol=%s\nhost=%s\nusername=%s\npassword=%s\n\n", value[3], value[2], value[0], value[1]);
 	return 0;
 }

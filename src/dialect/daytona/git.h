@@ -30,8 +30,9 @@ struct git_call {
 	json_t *reply;      /* the answer's body, or NULL */
 };
 struct git_call *git_call_new(struct daytona *d, struct request *r, const char *verb, int status);
-/* One more command, `git ARGS...`; the list ends with NULL. */
-struct git_step *git_step_add(struct git_call *g, ...) __attribute__((sentinel));
+/* One more command, `git ARGS...`. */
+#define git_step_add(g, ...) git_step_of(g, (const char *const[]){ __VA_ARGS__, NULL })
+struct git_step *git_step_of(struct git_call *g, const char *const *args);
 void git_arg(struct git_step *s, const char *text);
 void git_args(struct git_step *s, char *const *texts);
 void git_start(struct git_call *g);

@@ -4,8 +4,7 @@
  * are in the environment of that one git, and a credential helper given on its command line prints them when git asks. */
 #include "dialect/daytona/git.h"
 
-#include <errno.h>
-#include <stdarg.h>
+#include <assert.h>
 
 #define HELPER                                                                                              \
 	"credential.helper=!f() { test \"$1\" = get && printf 'username=%s\\npassword=%s\\n' " \
@@ -39,15 +38,13 @@ void git_args(struct git_step *s, char *const *texts)
 		git_arg(s, texts[i]);
 }
 
-struct git_step *git_step_add(struct git_call *g, ...)
+struct git_step *git_step_of(struct git_call *g, const char *const *args)
 {
+	assert(g->n_steps < GIT_STEPS_MAX);
 	struct git_step *s = &g->step[g->n_steps++];
 	s->ok_exit = -1;
-	va_list ap;
-	va_start(ap, g);
-	for (const char *a; (a = va_arg(ap, const char *));)
-		git_arg(s, a);
-	va_end(ap);
+	for (; *args; args++)
+		git_arg(s, *args);
 	return s;
 }
 
