@@ -215,7 +215,7 @@ static int enter_root(void)
 
 	if (r < 0)
 		return r;
-	if (mkdir("/disk", ROOT_MODE) < 0 || mount(disk, "/disk", "ext4", MS_NOATIME, NULL) < 0)
+	if (mkdir("/disk", ROOT_MODE) < 0 || mount(disk, "/disk", "ext4", MS_NOATIME, "noinit_itable") < 0)
 		return -errno;
 	if ((mkdir("/disk/upper", ROOT_MODE) < 0 && errno != EEXIST) || (mkdir("/disk/work", 0700) < 0 && errno != EEXIST) ||
 	    mkdir("/new", ROOT_MODE) < 0)

@@ -1,0 +1,30 @@
+/* What a sandbox of the vm boundary has on the host: DATA/<id>/, 0700, ours.
+ *
+ *   disk        its ext4, a sparse file
+ *   guest, qmp  sockets on which QEMU listens
+ *   vmm         the process (vmm.h), while it runs
+ *   limits      "memory_mib cpu_millis disk_mib pids", for usage
+ *   ephemeral   there if the disk goes with the process
+ *   log         what QEMU said at its last start */
+#ifndef CAISSON_BOUNDARY_VM_PLACE_H
+#define CAISSON_BOUNDARY_VM_PLACE_H
+
+#include "base/err.h"
+
+bool place_id_valid(const char *id);
+int place_make(const char *data, const char *id, struct err *e); /* ERR_CONFLICT when it is there */
+/* A descriptor of it, or a negative errno. */
+int place_open(const char *data, const char *id);
+int place_remove(const char *data, const char *id, struct err *e); /* also when there is nothing */
+
+int place_make_disk(int dir, uint64_t mib, struct err *e); /* the empty file */
+/* In place of whatever was there under the name. A socket that listens; one that is connected, non-blocking; or a negative errno. */
+int place_listen(int dir, const char *name);
+int place_connect(int dir, const char *name);
+int place_write(int dir, const char *name, const char *text);
+char *place_read(int dir, const char *name); /* at most 4 KiB; NULL = can't */
+
+/* A sealed memory file: the archive at modules_path, and behind it the guest as /init. */
+int place_initrd(const char *modules_path, struct str guest, struct err *e);
+
+#endif
