@@ -28,7 +28,7 @@ enum boundary_cap {
 	BOUNDARY_CAN_SNAPSHOT_MEMORY = 1 << 2,
 	BOUNDARY_STRONG = 1 << 3, /* a separate kernel */
 	BOUNDARY_MANY_CONNECTIONS = 1 << 4, /* open_guest gives a connection of its own each time; else a new one replaces the last */
-	BOUNDARY_CAN_NETWORK = 1 << 4,
+	BOUNDARY_CAN_NETWORK = 1 << 5,
 };
 
 struct sandbox_view {
