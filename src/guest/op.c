@@ -85,7 +85,8 @@ static bool from_worker(uint8_t type)
 	return (type >= GUEST_OP_DATA && type <= GUEST_OP_CREDIT) || (type >= GUEST_OP_OPENED && type <= GUEST_OP_END);
 }
 
-static void forward(struct op *o)
+/* False: it has been left, and perhaps freed. */
+static bool forward(struct op *o)
 {
 	struct buf *out = guest_out(o->g);
 	struct guest_frame f;
@@ -103,24 +104,27 @@ static void forward(struct op *o)
 		tell_end(o->g, o->id, EIO, "the operation's process was tampered with");
 		o->ended = true;
 	}
-	if (o->ended)
-		op_leave(o);
+	if (!o->ended)
+		return true;
+	op_leave(o);
+	return false;
 }
 
-static void read_worker(struct op *o)
+/* False: it has been left, and perhaps freed (a worker may be reaped before its last words are read). */
+static bool read_worker(struct op *o)
 {
 	char *at = buf_reserve(&o->in, GUEST_PAYLOAD_MAX);
 	ssize_t n = at ? read(o->w.fd, at, GUEST_PAYLOAD_MAX) : -1;
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
+		return true;
 	if (n <= 0) {
 		tell_end(o->g, o->id, EIO, "the operation's process was killed");
 		op_leave(o);
-		return;
+		return false;
 	}
 	buf_grew(&o->in, (size_t)n);
-	forward(o);
+	return forward(o);
 }
 
 static void write_worker(struct op *o)
@@ -160,11 +164,8 @@ static void op_ready(struct watch *w, uint32_t events)
 	}
 	if (events & EPOLLOUT)
 		write_worker(o);
-	if (out && out->len < HIGH && events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
-		read_worker(o);
-		if (o->w.fd < 0)
-			return; /* left, and perhaps freed */
-	}
+	if (out && out->len < HIGH && events & (EPOLLIN | EPOLLHUP | EPOLLERR) && !read_worker(o))
+		return;
 	op_watch(o);
 }
 
