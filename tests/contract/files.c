@@ -79,6 +79,24 @@ static void large_files_and_direct_connections(void **state)
 	SH("rm /tmp/big");
 }
 
+/* Workers end faster than they are listened to: whichever is noticed first, the end or the last words, nothing is lost. */
+static void many_short_operations(void **state)
+{
+	(void)state;
+	const struct op_spec spec = { .kind = OP_STAT, .path = "/tmp" };
+	struct got_op *o[40];
+
+	for (int round = 0; round < 8; round++) {
+		for (size_t i = 0; i < ARRAY_LEN(o); i++)
+			o[i] = drive_op_start(d, &spec, none);
+		for (size_t i = 0; i < ARRAY_LEN(o); i++) {
+			assert_true(drive_until(d, &o[i]->ended));
+			assert_true(!o[i]->failed && o[i]->infos_n == 1);
+			got_op_free(o[i]);
+		}
+	}
+}
+
 static void stat_and_list(void **state)
 {
 	(void)state;
@@ -307,6 +325,7 @@ const struct CMUnitTest file_tests[] = {
 	cmocka_unit_test(write_and_read),
 	cmocka_unit_test(large_files_and_direct_connections),
 	cmocka_unit_test(stat_and_list),
+	cmocka_unit_test(many_short_operations),
 	cmocka_unit_test(a_listing_waits_for_its_reader),
 	cmocka_unit_test(hostile_files),
 	cmocka_unit_test(make_move_remove),
