@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/sendfile.h>
@@ -10,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { OUT_FLUSH = 64 * 1024, READ_MAX = 512 * 1024, SOCKET_BUFFER = 1024 * 1024, WORKER_FD = 3 };
+enum { OUT_FLUSH = 64 * 1024, READ_MAX = 512 * 1024, SOCKET_BUFFER = 1024 * 1024, WORKER_FD = 3, LINGER_MS = 5000 };
 
 /* --- the port --- */
 
@@ -255,6 +256,18 @@ static int settle(int fd)
 	return WORKER_FD;
 }
 
+/* Waits for the other side to close. To go away with credit of its unread would reset the connection, and what it has not read yet
+ * would be lost. Bounded: the other side may have been told to wait for something else. */
+static void linger(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	char byte[4096];
+
+	(void)shutdown(fd, SHUT_WR);
+	while (poll(&p, 1, LINGER_MS) > 0 && recv(fd, byte, sizeof byte, 0) > 0)
+		;
+}
+
 void worker_main(const struct options *opt, int fd, uint64_t id, const struct guest_op_request *req, struct str rest)
 {
 	struct work w = {
@@ -275,5 +288,6 @@ void worker_main(const struct options *opt, int fd, uint64_t id, const struct gu
 	w.port.on_gone = NULL;
 	(void)guest_result_put(&w.port.out, GUEST_OP_END, id, &result);
 	port_flush(&w.port);
+	linger(w.port.fd);
 	_exit(0);
 }
