@@ -40,6 +40,11 @@ bool utf8_valid(struct str s)
 	const unsigned char *p = (const unsigned char *)s.p, *end = p + s.n;
 
 	while (p < end) {
+		uint64_t eight;
+		while (end - p >= 8 && (memcpy(&eight, p, 8), (eight & 0x8080808080808080) == 0)) /* most text is ASCII */
+			p += 8;
+		if (p == end)
+			return true;
 		unsigned c = *p++, min;
 		int more;
 

@@ -657,6 +657,20 @@ static void every_byte_is_escaped(void **state)
 			assert_memory_equal(json_string_value(json_object_get(v, "t")), one, 3);
 		json_decref(v);
 	}
+	/* a row of them longer than what is escaped at a time, and a character between bytes that are none */
+	char zeros[1000] = { 0 };
+	auto_buf struct buf b;
+	buf_init(&b, 8000);
+	json_escape(&b, (struct str){ zeros, sizeof zeros });
+	assert_int_equal(b.len, 6 * sizeof zeros);
+	for (size_t i = 0; i < b.len; i += 6)
+		assert_memory_equal(b.data + i, "\\u0000", 6);
+	buf_reset(&b);
+	struct jout j = { .b = &b };
+	jout_object(&j, NULL);
+	jout_name(&j, "k", "\xc3x\xff\xe2\x82\xac\xe2\x82");
+	jout_end_object(&j);
+	assert_non_null(strstr(b.data, "\"\xef\xbf\xbdx\xef\xbf\xbd\xe2\x82\xac\xef\xbf\xbd\xef\xbf\xbd\""));
 	assert_int_equal(utf8_unfinished(STR("a\xc3")), 1);
 	assert_int_equal(utf8_unfinished(STR("a\xf0\x9f\x98")), 3);
 	assert_int_equal(utf8_unfinished(STR("a\xe2\x82\xac")), 0);

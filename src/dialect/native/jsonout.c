@@ -8,6 +8,30 @@ static const char escapes[256] = {
 	[0 ... 7] = 'u', ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', [11] = 'u', ['\f'] = 'f', ['\r'] = 'r', [14 ... 31] = 'u', ['"'] = '"', ['\\'] = '\\', [127] = 'u',
 };
 
+/* Escapes the bytes at p that need it, some at a time: output full of them (zeros of a device) must cost the loop no more than its
+ * length. Returns how many. */
+static size_t escape_some(struct buf *b, const char *p, const char *end)
+{
+	static const char hex[] = "0123456789abcdef";
+	char text[6 * 256];
+	size_t n = 0, i = 0;
+
+	for (; p + i < end && n + 6 <= sizeof text; i++) {
+		unsigned char c = (unsigned char)p[i];
+		char how = escapes[c];
+		if (!how)
+			break;
+		text[n++] = '\\';
+		text[n++] = how;
+		if (how == 'u') {
+			memcpy(text + n, (char[]){ '0', '0', hex[c >> 4], hex[c & 15] }, 4);
+			n += 4;
+		}
+	}
+	buf_add(b, text, n);
+	return i;
+}
+
 void json_escape(struct buf *b, struct str s)
 {
 	const char *p = s.p, *end = s.p + s.n;
@@ -19,12 +43,7 @@ void json_escape(struct buf *b, struct str s)
 			buf_add(b, from, (size_t)(p - from));
 		if (p == end)
 			return;
-		char how = escapes[(unsigned char)*p];
-		if (how == 'u')
-			buf_addf(b, "\\u%04x", (unsigned)(unsigned char)*p);
-		else
-			buf_add(b, (char[]){ '\\', how }, 2);
-		p++;
+		p += escape_some(b, p, end);
 	}
 }
 
@@ -40,6 +59,15 @@ size_t utf8_unfinished(struct str s)
 	return 0;
 }
 
+/* Bytes of the character at the beginning of s, 0 if it is none. */
+static size_t character(struct str s)
+{
+	unsigned char c = (unsigned char)s.p[0];
+	size_t n = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+
+	return n == 1 || (n <= s.n && utf8_valid((struct str){ s.p, n })) ? n : 0;
+}
+
 /* s with U+FFFD for each byte that is not part of a valid character. */
 static void escape_lossy(struct buf *b, struct str s)
 {
@@ -47,16 +75,16 @@ static void escape_lossy(struct buf *b, struct str s)
 		json_escape(b, s);
 		return;
 	}
-	for (size_t i = 0; i < s.n;) {
-		size_t take = 0;
-		for (size_t n = 1; n <= 4 && i + n <= s.n && !take; n++)
-			if (utf8_valid((struct str){ s.p + i, n }))
-				take = n;
-		if (take)
-			json_escape(b, (struct str){ s.p + i, take });
-		else
-			buf_addz(b, "\xef\xbf\xbd");
-		i += take ? take : 1;
+	while (s.n) {
+		size_t good = 0;
+		for (size_t n; good < s.n && (n = character((struct str){ s.p + good, s.n - good })); good += n)
+			;
+		json_escape(b, (struct str){ s.p, good });
+		if (good < s.n)
+			buf_add(b, "\xef\xbf\xbd", 3);
+		good = MIN(good + 1, s.n);
+		s.p += good;
+		s.n -= good;
 	}
 }
 
