@@ -29,6 +29,12 @@ void buf_reset(struct buf *b)
 		*b->data = '\0';
 }
 
+void buf_trim(struct buf *b, size_t keep)
+{
+	if (b->len == 0 && b->cap_ > keep)
+		buf_done(b);
+}
+
 char *buf_reserve(struct buf *b, size_t n)
 {
 	if (n > b->max || b->len > b->max - n || b->len + n == SIZE_MAX) {

@@ -22,6 +22,7 @@ struct buf {
 void buf_init(struct buf *b, size_t max);
 void buf_done(struct buf *b); /* frees; the buffer may be used again as if just initialised */
 void buf_reset(struct buf *b); /* empties, keeps the memory (trims it when over 64 KiB) */
+void buf_trim(struct buf *b, size_t keep); /* frees the memory of an empty buffer that has more than keep */
 #define auto_buf __attribute__((cleanup(buf_done)))
 
 int buf_add(struct buf *b, const void *p, size_t n);

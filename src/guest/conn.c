@@ -17,6 +17,7 @@ enum {
 	SHORT = 2048,
 	HIGH = 256 * 1024,              /* enough to send for now: leave the rest in the windows */
 	OUT_MAX = 64 * 1024 * 1024,     /* answers of a daemon that asks and does not read */
+	KEEP = 2 * HIGH,                /* of an empty buffer: giving it back after each turn costs more than using it */
 	WAITING_MAX = 64,
 	AWAY_MS = 20,                   /* how often to see whether a serial port has its other end again */
 };
@@ -270,8 +271,7 @@ static int conn_parse(struct conn *c)
 			return -ENOBUFS;
 		buf_consume(&c->in, (size_t)n);
 	}
-	if (c->in.len == 0)
-		buf_reset(&c->in);
+	buf_trim(&c->in, KEEP);
 	return (int)n;
 }
 
@@ -305,8 +305,7 @@ static int conn_write(struct conn *c)
 			return -EPIPE;
 		buf_consume(&c->out, (size_t)n);
 	}
-	if (c->out.len == 0)
-		buf_reset(&c->out);
+	buf_trim(&c->out, KEEP);
 	return 0;
 }
 

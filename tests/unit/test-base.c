@@ -29,6 +29,11 @@ static void utf8(void **state)
 	assert_false(utf8_valid(STR("\xed\xa0\x80")));     /* surrogate */
 	assert_false(utf8_valid(STR("\xf4\x90\x80\x80"))); /* beyond U+10FFFF */
 	assert_false(utf8_valid(STR("\xe2\x82")));         /* cut */
+	for (size_t at = 0; at < 20; at++) { /* wherever it is in a text of ASCII */
+		char text[] = "twenty letters, each";
+		text[at] = '\xe9';
+		assert_false(utf8_valid(str_of(text)));
+	}
 }
 
 static void base64(void **state)
@@ -63,6 +68,8 @@ static void buffer_keeps_its_bound(void **state)
 	assert_string_equal(b.data, "0099.");
 	assert_int_equal(buf_addz(&b, "more"), 0);
 	assert_string_equal(b.data, "0099.more");
+	buf_trim(&b, 0);
+	assert_int_equal(b.len, 9); /* not empty */
 	auto_free char *text = buf_take(&b);
 	assert_string_equal(text, "0099.more");
 	assert_int_equal(b.len, 0);
