@@ -18,10 +18,9 @@ struct pump {
 	uv_poll_t poll;
 	int fd;
 	bool open, synced, stream; /* stream: not a socket */
-	bool bulk, paused;
+	bool bulk, paused, deaf;   /* deaf: the other end hears nothing any more, but may have said more than we have read */
 	int events;
 	size_t noise;
-	uint64_t received;
 	struct buf in, out;
 	struct guest_assembly message;
 	const struct pump_events *ev; /* NULL: dropped */
@@ -98,6 +97,8 @@ static void listen_for(struct pump *p, bool room)
 /* Negative errno when the other end is gone. */
 static int flush(struct pump *p)
 {
+	if (p->deaf)
+		buf_reset(&p->out);
 	while (p->out.len) {
 		ssize_t n = p->stream ? write(p->fd, p->out.data, p->out.len) : send(p->fd, p->out.data, p->out.len, MSG_NOSIGNAL);
 		if (n < 0 && errno == EINTR)
@@ -226,7 +227,6 @@ static void take_in(struct pump *p)
 			pump_fail(p, &e);
 			return;
 		}
-		p->received += (size_t)n;
 		if (!common)
 			buf_grew(&p->in, (size_t)n);
 		use(p, common, (size_t)n);
@@ -237,18 +237,25 @@ static void take_in(struct pump *p)
 		buf_done(&p->in);
 }
 
+/* An error of the socket: the other end went with something of ours unread, and libuv has stopped polling. All that it said is still
+ * there to be read, until the end of file; a slow reader of ours takes its time for that. */
+static bool gone_but_readable(struct pump *p)
+{
+	int e = 0;
+	socklen_t len = sizeof e;
+
+	if (getsockopt(p->fd, SOL_SOCKET, SO_ERROR, &e, &len) < 0 || e == 0) /* asking clears it */
+		return false;
+	p->deaf = true;
+	p->events = 0;
+	return true;
+}
+
 static void on_uv_poll(uv_poll_t *h, int status, int events)
 {
 	struct pump *p = h->data;
 
-	if (status < 0) {
-		/* an error of the socket: the other end has gone, with something of ours unread. What it said before is still there */
-		uint64_t before;
-		p->paused = false;
-		do {
-			before = p->received;
-			take_in(p);
-		} while (p->open && p->received != before);
+	if (status < 0 && !gone_but_readable(p)) {
 		fail(p, ERR_UNAVAILABLE, -status, "cannot poll");
 		return;
 	}
@@ -261,6 +268,10 @@ static void on_uv_poll(uv_poll_t *h, int status, int events)
 		return;
 	}
 	int r = flush(p);
+	if (r < 0 && p->bulk) {
+		p->deaf = true;
+		r = flush(p);
+	}
 	if (r < 0 && (events & UV_WRITABLE)) {
 		/* what it said before it went may still be there to read */
 		take_in(p);

@@ -316,8 +316,12 @@ static void op_on_open(void *ctx)
 
 static void op_on_data(void *ctx, struct str bytes)
 {
-	if (buf_add(&((struct got_op *)ctx)->data, bytes.p, bytes.n) < 0)
+	struct got_op *o = ctx;
+
+	if (buf_add(&o->data, bytes.p, bytes.n) < 0)
 		abort();
+	if (o->slow)
+		link_op_pause(o->op);
 }
 
 static void op_on_data_end(void *ctx)
@@ -377,11 +381,18 @@ struct got_op *drive_op(struct drive *d, const struct op_spec *spec, struct str 
 	return o;
 }
 
-struct got_op *drive_op_direct(struct drive *d, int fd, const struct op_spec *spec, struct str input)
+struct got_op *drive_op_direct_start(struct drive *d, int fd, const struct op_spec *spec, struct str input)
 {
 	struct got_op *o = op_new(input);
 
 	o->op = link_op_open_direct(d->link, fd, spec, &op_events, o);
+	return o;
+}
+
+struct got_op *drive_op_direct(struct drive *d, int fd, const struct op_spec *spec, struct str input)
+{
+	struct got_op *o = drive_op_direct_start(d, fd, spec, input);
+
 	drive_until(d, &o->ended);
 	return o;
 }

@@ -65,6 +65,7 @@ struct got_op {
 	struct buf data;
 	struct str input;      /* written as room comes, then eof */
 	bool feed;
+	bool slow;             /* pauses after each piece of data; link_op_resume goes on */
 	struct link_op *op;
 	struct got_info infos[256];
 	size_t infos_n, matches_n;
@@ -77,6 +78,7 @@ struct got_op {
 struct got_op *drive_op(struct drive *d, const struct op_spec *spec, struct str input);         /* until its end */
 struct got_op *drive_op_start(struct drive *d, const struct op_spec *spec, struct str input);
 struct got_op *drive_op_direct(struct drive *d, int fd, const struct op_spec *spec, struct str input);
+struct got_op *drive_op_direct_start(struct drive *d, int fd, const struct op_spec *spec, struct str input);
 bool op_ok(struct got_op *o);                                                                      /* frees */
 int op_errno(struct got_op *o);                                                                    /* frees */
 void got_op_free(struct got_op *o);

@@ -325,6 +325,45 @@ static void lies_about_ops(void **state)
 	}
 }
 
+/* A connection of one op, whose other end says everything and goes away without having read what we said (the kernel then calls it
+ * reset), while our own reader takes a piece now and then. */
+static void last_words_are_heard(void **state)
+{
+	(void)state;
+	static char bytes[100];
+	struct hostile h;
+	int p[2];
+	hostile_init(&h, true);
+	drive_for(&h.d, 1);
+	memset(bytes, 'x', sizeof bytes);
+	for (int cut = 0; cut < 2; cut++) {
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, p), 0);
+		struct got_op *o = drive_op_direct_start(&h.d, p[0], &(struct op_spec){ .kind = OP_READ, .path = "/x" }, (struct str){ NULL, 0 });
+		uint64_t id = (uint64_t)cut + 1;
+		o->slow = true;
+		buf_reset(&h.say);
+		guest_frame_put(&h.say, GUEST_OP_OPENED, 0, id, (struct str){ NULL, 0 });
+		for (int i = 0; i < 50; i++)
+			guest_frame_put(&h.say, GUEST_OP_DATA, 0, id, (struct str){ bytes, sizeof bytes });
+		if (!cut)
+			guest_result_put(&h.say, GUEST_OP_END, id, &(struct guest_result){ 0 });
+		assert_int_equal(send(p[1], h.say.data, h.say.len, MSG_NOSIGNAL), h.say.len);
+		close(p[1]);
+		for (int i = 0; i < 1000 && !o->ended; i++) {
+			drive_for(&h.d, 1);
+			if (!o->ended)
+				link_op_resume(o->op);
+		}
+		assert_true(o->ended);
+		assert_int_equal(o->failed, cut);
+		assert_int_equal(o->data.len, 50 * sizeof bytes);
+		got_op_free(o);
+	}
+	buf_reset(&h.say);
+	guest_frame_put(&h.say, GUEST_RUN_CANCEL, 0, 1, (struct str){ NULL, 0 });
+	hostile_says(&h);
+}
+
 static void lies_about_stdin(void **state)
 {
 	(void)state;
@@ -390,7 +429,7 @@ int main(void)
 		cmocka_unit_test(a_closed_link_answers_everything),
 	}, hostile[] = {
 		cmocka_unit_test(lies_about_output), cmocka_unit_test(lies_about_ops), cmocka_unit_test(lies_about_stdin),
-		cmocka_unit_test(text_is_made_clean), cmocka_unit_test(a_guest_that_is_none),
+		cmocka_unit_test(last_words_are_heard), cmocka_unit_test(text_is_made_clean), cmocka_unit_test(a_guest_that_is_none),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	uv_loop_init(&loop);

@@ -506,7 +506,7 @@ static void process_free(struct boundary *b)
 
 static const struct boundary_ops process_ops = {
 	.name = "process",
-	.caps = BOUNDARY_CAN_PAUSE,
+	.caps = BOUNDARY_CAN_PAUSE | BOUNDARY_MANY_CONNECTIONS,
 	.list = process_list,
 	.create = process_create,
 	.start = process_start,
