@@ -44,9 +44,12 @@ static struct boundary *open_vm(uv_loop_t *loop, const char **skip)
 		abort();
 	made = true;
 	options.data = dir;
+	options.launcher = launcher_direct(images(), VMM_UID, VMM_UID);
 	struct boundary *b = vm_boundary_new(loop, &options, &e);
-	if (!b)
+	if (!b) {
+		options.launcher->free(options.launcher);
 		*skip = e.message;
+	}
 	return b;
 }
 
@@ -80,7 +83,7 @@ int main(void)
 		fprintf(stderr, "skipped: %s\n", e.message);
 		return 77;
 	}
-	options = (struct vm_options){ .images = images(), .kernel = kernel.vmlinux, .modules = kernel.modules, .kvm = kvm && *kvm, .uid = VMM_UID, .gid = VMM_UID };
+	options = (struct vm_options){ .kernel = kernel.vmlinux, .modules = kernel.modules, .kvm = kvm && *kvm };
 	void *guest = read_guest(&options.guest_len);
 	options.guest = guest;
 	int rc = contract_run(&(struct contract_kind){ .name = "vm", .open = open_vm, .close = close_vm, .done = done, .image_digest = image.digest,

@@ -51,26 +51,26 @@ static void add_machine(struct args *a, const struct vmm_plan *p)
 	add_option(a, "-cpu", xstrdup(p->kvm ? "host,-arch-capabilities" : "max"));
 	add_option(a, "-smp", xasprintf("%u", p->cpus));
 	add_option(a, "-m", xasprintf("%lluM", (unsigned long long)p->memory_mib));
-	add_option(a, "-kernel", xstrdup(p->kernel));
-	add_option(a, "-initrd", xasprintf("/proc/self/fd/%d", p->initrd));
+	add_option(a, "-kernel", xasprintf("/proc/self/fd/%d", LAUNCH_FD_KERNEL));
+	add_option(a, "-initrd", xasprintf("/proc/self/fd/%d", LAUNCH_FD_INITRD));
 	add_option(a, "-append", kernel_line(p));
 }
 
 static void add_devices(struct args *a, const struct vmm_plan *p)
 {
-	add_option(a, "-chardev", xasprintf("socket,id=guest,fd=%d,server=on,wait=off", p->guest));
+	add_option(a, "-chardev", xasprintf("socket,id=guest,fd=%d,server=on,wait=off", LAUNCH_FD_GUEST));
 	/* event_idx: with it and two emulated processors a wake-up is lost within seconds of traffic, and the line stands still */
 	add_option(a, "-device", xstrdup("virtio-serial-device,event_idx=off"));
 	add_option(a, "-device", xstrdup("virtserialport,chardev=guest,name=guest"));
-	add_option(a, "-chardev", xasprintf("socket,id=qmp,fd=%d,server=on,wait=off", p->qmp));
+	add_option(a, "-chardev", xasprintf("socket,id=qmp,fd=%d,server=on,wait=off", LAUNCH_FD_QMP));
 	add_option(a, "-mon", xstrdup("chardev=qmp,mode=control"));
 	add_option(a, "-object", xstrdup("rng-random,id=rng,filename=/dev/urandom"));
 	add_option(a, "-device", xstrdup("virtio-rng-device,rng=rng"));
 	/* the sets are how QEMU takes a file as a descriptor; the guest tells its disks apart by serial */
-	add_option(a, "-add-fd", xasprintf("fd=%d,set=1", p->image));
+	add_option(a, "-add-fd", xasprintf("fd=%d,set=1", LAUNCH_FD_IMAGE));
 	add_option(a, "-blockdev", xstrdup("driver=file,node-name=image,filename=/dev/fdset/1,read-only=on,locking=off"));
 	add_option(a, "-device", xstrdup("virtio-blk-device,drive=image,serial=image"));
-	add_option(a, "-add-fd", xasprintf("fd=%d,set=2", p->disk));
+	add_option(a, "-add-fd", xasprintf("fd=%d,set=2", LAUNCH_FD_DISK));
 	add_option(a, "-blockdev", xasprintf("driver=raw,node-name=disk,file.driver=file,file.filename=/dev/fdset/2,file.locking=off,discard=unmap,"
 					     "file.discard=unmap,cache.no-flush=%s",
 					     p->keep_disk ? "off" : "on"));

@@ -3,19 +3,16 @@
 #ifndef CAISSON_BOUNDARY_VM_COMMAND_H
 #define CAISSON_BOUNDARY_VM_COMMAND_H
 
-#include "base/util.h"
+#include "boundary/vm/launch.h"
 
-/* All descriptors are inherited by QEMU under these numbers; it opens no path but the kernel's, its firmware and /dev/urandom. */
+/* All descriptors are inherited by QEMU, under the numbers of launch.h; it opens no path but its firmware's and /dev/urandom. */
 struct vmm_plan {
 	const char *program; /* "/usr/bin/qemu-system-x86_64" */
-	const char *kernel;  /* uncompressed, with a PVH entry; readable by whom QEMU runs as */
 	bool kvm;
 	uint64_t tsc_khz;    /* of the host; without KVM, where the guest must not measure it itself */
 	unsigned cpus;
 	uint64_t memory_mib;
 	bool keep_disk;      /* the guest's flushes reach the host's disk */
-	int initrd, image, disk; /* files */
-	int guest, qmp;          /* listening sockets */
 };
 
 /* NULL-terminated, heap: vmm_argv_free. */

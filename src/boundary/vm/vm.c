@@ -22,7 +22,7 @@
 
 /* Theory of operation. A machine is in the table from the call that begins it until its process has ended and nobody waits.
  *
- *   MAKING (mke2fs runs) -> BOOTING (QEMU runs; SETUP is asked) -> RUNNING <-> the monitor's stop and cont
+ *   MAKING (mke2fs runs) -> LAUNCHING -> BOOTING (QEMU runs; SETUP is asked) -> RUNNING <-> the monitor's stop and cont
  *                                                                     | stop: SYNC is asked, its disk is kept
  *   any ------------------------------------------------------------> ENDING (killed) -> out of the table
  *
@@ -30,7 +30,7 @@
  * what was handed out last and shut that down. What the guest has sent into the old one and was not acknowledged comes again. */
 
 enum { BOOT_MS = 120000, SYNC_MS = 10000 };
-enum state { MAKING, BOOTING, RUNNING, SYNCING, ENDING };
+enum state { MAKING, LAUNCHING, BOOTING, RUNNING, SYNCING, ENDING };
 
 struct waiting {
 	boundary_done_fn done;
@@ -61,10 +61,11 @@ struct machine {
 	int client;               /* a copy of what open_guest gave last */
 	struct waiting start, stop;
 	bool remove, ephemeral;
+	bool launching;           /* the launcher owes an answer */
 	struct err why;           /* of a start that has failed; kind 0 = QEMU has ended by itself */
 	struct guest_setup setup; /* strings ours */
 	struct resources resources;
-	char *image;              /* path of its root.erofs */
+	char *image;              /* its digest */
 };
 
 static struct vm *of(struct boundary *b)
@@ -189,8 +190,8 @@ static void kill_it(struct machine *m)
 	m->state = ENDING;
 	let_go(m);
 	if (m->pidfd >= 0)
-		(void)process_signal(m->pidfd, SIGKILL);
-	else if (m->mkfs.loop)
+		m->vm->o.launcher->kill(m->vm->o.launcher, m->id, m->pidfd);
+	else if (m->mkfs.loop && !m->launching)
 		(void)uv_process_kill(&m->mkfs, SIGKILL);
 }
 
@@ -264,64 +265,74 @@ static void on_setup(void *ctx, const struct err *e)
 	tell(&m->start, NULL);
 }
 
-static int launch_with(struct machine *m, const int fds[static 5], int log, struct err *e)
+static void on_launched(void *ctx, const struct err *why, pid_t pid, int pidfd)
+{
+	struct machine *m = ctx;
+	struct err e;
+
+	m->launching = false;
+	if (why) {
+		finish(m, m->state == ENDING && m->why.kind ? &m->why : why);
+		return;
+	}
+	bool ending = m->state == ENDING;
+	auto_free char *record = vmm_record(pid);
+	(void)watch(m, pid, pidfd);
+	if (ending) {
+		kill_it(m);
+		return;
+	}
+	if (!record || place_write(m->dir, "vmm", record) < 0) {
+		(void)err_set(&e, ERR_UNAVAILABLE, EIO, "write down the virtual machine's process");
+		(void)give_up(m, &e);
+		return;
+	}
+	int fd = place_connect(m->dir, "guest");
+	if (fd < 0) {
+		(void)err_sys(&e, ERR_UNAVAILABLE, -fd, "connect to the virtual machine's serial port");
+		(void)give_up(m, &e);
+		return;
+	}
+	m->state = BOOTING;
+	m->ask = ask_new(m->vm->loop, fd, put_setup, GUEST_SETUP_DONE, BOOT_MS, on_setup, m);
+}
+
+static void launch_with(struct machine *m, const int fds[static LAUNCH_FDS], int log)
 {
 	const struct vm *v = m->vm;
 	struct vmm_plan plan = {
 		.program = v->o.program,
-		.kernel = v->o.kernel,
 		.kvm = v->o.kvm,
 		.tsc_khz = v->tsc_khz,
 		.cpus = (unsigned)ceil(m->resources.cpus),
 		.memory_mib = m->resources.memory_mib,
 		.keep_disk = !m->ephemeral,
-		.initrd = fds[0],
-		.image = fds[1],
-		.disk = fds[2],
-		.guest = fds[3],
-		.qmp = fds[4],
 	};
 	char **argv = vmm_argv(&plan);
-	struct vmm_start s = { .argv = argv, .fds = fds, .fds_n = 5, .log = log, .uid = v->o.uid, .gid = v->o.gid };
-	int pidfd;
-	pid_t pid = vmm_start(&s, v->o.kvm, &pidfd, e);
+	struct launch l = { .id = m->id, .image = m->image, .argv = argv, .log = log, .kvm = v->o.kvm,
+			    .memory_mib = plan.memory_mib, .cpus = m->resources.cpus };
 
+	memcpy(l.fds, fds, sizeof l.fds);
+	m->launching = true;
+	m->state = LAUNCHING;
+	v->o.launcher->start(v->o.launcher, &l, on_launched, m);
 	vmm_argv_free(argv);
-	if (pid < 0)
-		return (int)pid;
-	auto_free char *record = vmm_record(pid);
-	(void)watch(m, pid, pidfd);
-	if (!record || place_write(m->dir, "vmm", record) < 0) {
-		(void)err_set(e, ERR_UNAVAILABLE, EIO, "write down the virtual machine's process");
-		(void)give_up(m, e);
-	}
-	return 0;
 }
 
 /* Fails only while there is no QEMU yet. */
 static int launch(struct machine *m, struct err *e)
 {
-	auto_fd int image = open(m->image, O_RDONLY | O_CLOEXEC);
+	auto_fd int kernel = open(m->vm->o.kernel, O_RDONLY | O_CLOEXEC);
 	auto_fd int disk = openat(m->dir, "disk", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 	auto_fd int log = openat(m->dir, "log", O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
 	auto_fd int guest = place_listen(m->dir, "guest");
 	auto_fd int qmp = place_listen(m->dir, "qmp");
 
-	if (image < 0)
-		return err_sys(e, ERR_UNAVAILABLE, errno, "open the image's file system %s", m->image);
+	if (kernel < 0)
+		return err_sys(e, ERR_UNAVAILABLE, errno, "open the kernel %s", m->vm->o.kernel);
 	if (disk < 0 || log < 0 || guest < 0 || qmp < 0)
 		return err_set(e, ERR_UNAVAILABLE, EIO, "open the sandbox's disk, log or sockets");
-	int r = launch_with(m, (const int[]){ m->vm->initrd, image, disk, guest, qmp }, log, e);
-	if (r < 0 || m->state == ENDING)
-		return r;
-	int fd = place_connect(m->dir, "guest");
-	if (fd < 0) {
-		(void)err_sys(e, ERR_UNAVAILABLE, -fd, "connect to the virtual machine's serial port");
-		(void)give_up(m, e);
-		return 0;
-	}
-	m->state = BOOTING;
-	m->ask = ask_new(m->vm->loop, fd, put_setup, GUEST_SETUP_DONE, BOOT_MS, on_setup, m);
+	launch_with(m, (const int[LAUNCH_FDS]){ -EBADF, disk, guest, qmp, -EBADF, m->vm->initrd, kernel }, log);
 	return 0;
 }
 
@@ -378,7 +389,7 @@ static void take_spec(struct machine *m, const struct boundary_spec *s)
 		to->env[to->envc++] = xasprintf("%s=%s", s->env->v[i].key, s->env->v[i].value);
 	m->resources = s->resources;
 	m->ephemeral = s->ephemeral;
-	m->image = xasprintf("%s/sha256-%s/root.erofs", m->vm->o.images, strchr(s->image_digest, ':') + 1);
+	m->image = xstrdup(s->image_digest);
 }
 
 static int write_limits(const struct machine *m)
@@ -449,11 +460,10 @@ static int start(struct vm *v, const struct boundary_spec *s, boundary_done_fn d
 		return err_set(e, ERR_NOT_FOUND, ENOENT, "there is no such sandbox");
 	struct machine *m = new_machine(v, s->id, dir);
 	take_spec(m, s);
-	r = launch(m, e);
+	m->start = (struct waiting){ done, ctx };
+	r = launch(m, e); /* may have told its end already */
 	if (r < 0)
 		forget(m);
-	else
-		m->start = (struct waiting){ done, ctx };
 	return r;
 }
 
@@ -720,7 +730,6 @@ static int vm_open_guest(struct boundary *b, const char *id, struct err *e)
 static void free_vm(struct vm *v)
 {
 	free((void *)(uintptr_t)v->o.program);
-	free((void *)(uintptr_t)v->o.images);
 	free((void *)(uintptr_t)v->o.data);
 	free((void *)(uintptr_t)v->o.kernel);
 	close_fd(v->initrd);
@@ -734,11 +743,14 @@ static void vm_free(struct boundary *b)
 	struct err e;
 
 	(void)err_set(&e, ERR_UNAVAILABLE, ECANCELED, "the boundary is being closed");
+	/* one that nobody will ever set up is of no use to a later daemon */
+	HASH_ITER(hh, v->machines, m, next) {
+		if (m->state == BOOTING)
+			v->o.launcher->kill(v->o.launcher, m->id, m->pidfd);
+	}
+	v->o.launcher->free(v->o.launcher); /* finishes those that are being launched */
 	HASH_ITER(hh, v->machines, m, next) {
 		struct waiting start = m->start, stop = m->stop;
-		/* one that nobody will ever set up is of no use to a later daemon */
-		if (m->state == BOOTING && m->pidfd >= 0)
-			(void)process_signal(m->pidfd, SIGKILL);
 		forget(m);
 		tell(&start, &e);
 		tell(&stop, &e);
@@ -791,7 +803,6 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 	v->loop = loop;
 	v->o = *o;
 	v->o.program = xstrdup(program);
-	v->o.images = xstrdup(o->images);
 	v->o.data = xstrdup(o->data);
 	v->o.kernel = xstrdup(o->kernel);
 	v->o.modules = NULL;

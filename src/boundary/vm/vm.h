@@ -7,17 +7,16 @@
 #define CAISSON_BOUNDARY_VM_VM_H
 
 #include "boundary/boundary.h"
+#include "boundary/vm/launch.h"
 
 struct vm_options {
 	const char *program;         /* NULL = /usr/bin/qemu-system-x86_64 */
-	const char *images;          /* of image/image.h: sha256-<hex>/root.erofs must be there */
 	const char *data;            /* absolute path of a folder that is there; one folder per sandbox is kept in it */
 	const char *kernel, *modules; /* paths, image/vm.h */
 	const void *guest;           /* the guest's program */
 	size_t guest_len;
 	bool kvm;                    /* else emulated */
-	uid_t uid;                   /* whom QEMU runs as; 0 = as we do */
-	gid_t gid;
+	struct launcher *launcher;   /* taken, when the boundary could be made */
 };
 
 /* All of the options is copied. NULL with e when something in them is not usable here. */
