@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/loop.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -383,41 +384,43 @@ void disk_close(struct disk *d)
 	d->mount = close_fd(d->mount);
 }
 
-static void remove_named(int disks_fd, const char *const prefixes[], size_t n)
+static bool remove_named(int disks_fd, const char *const prefixes[], size_t n, unsigned at_most)
 {
 	int fd = openat(disks_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	unsigned removed = 0;
 
 	if (!dir) {
 		close_fd(fd);
-		return;
+		return false;
 	}
-	for (struct dirent *d; (d = readdir(dir));)
+	for (struct dirent *d; removed < at_most && (d = readdir(dir));)
 		for (size_t i = 0; i < n; i++)
 			if (strncmp(d->d_name, prefixes[i], strlen(prefixes[i])) == 0)
-				(void)unlinkat(disks_fd, d->d_name, 0);
+				removed += unlinkat(disks_fd, d->d_name, 0) == 0;
 	(void)closedir(dir);
+	return removed == at_most;
 }
 
-void disk_empty_trash(int disks_fd)
+bool disk_remove_trash(int disks_fd, unsigned at_most)
 {
 	static const char *const prefixes[] = { "trash-" };
-	remove_named(disks_fd, prefixes, 1);
+	return remove_named(disks_fd, prefixes, 1, at_most);
 }
 
 void disk_remove_unfinished(int disks_fd)
 {
 	static const char *const prefixes[] = { "making-", "spare-" };
-	remove_named(disks_fd, prefixes, 2);
+	(void)remove_named(disks_fd, prefixes, 2, UINT_MAX);
 }
 
 void disk_remove_spares(int disks_fd, const char *prefix)
 {
-	remove_named(disks_fd, &prefix, 1);
+	(void)remove_named(disks_fd, &prefix, 1, UINT_MAX);
 }
 
 void disk_remove_templates(int disks_fd)
 {
 	static const char *const prefixes[] = { "template-" };
-	remove_named(disks_fd, prefixes, 1);
+	(void)remove_named(disks_fd, prefixes, 1, UINT_MAX);
 }

@@ -40,7 +40,8 @@ int disk_overlay(const struct place *p, const struct disk *d, enum disk_kind kin
 int disk_remove_file(const struct place *p, const char *id);
 void disk_close(struct disk *d);
 
-void disk_empty_trash(int disks_fd); /* what is called trash-* */
+/* What is called trash-*. True: that many were removed, and there may be more. */
+bool disk_remove_trash(int disks_fd, unsigned at_most);
 /* What a crash left of half-made files and of spares: before there are any of our own. */
 void disk_remove_unfinished(int disks_fd);
 /* Of one warden, which is gone. */

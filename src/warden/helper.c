@@ -2,15 +2,22 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define ORDERS_BEFORE_TRASH 8
+
 enum { SOCKET = 3, DISKS = 4 }; /* all that the child keeps */
 
+enum order_kind { ORDER_TRASH = 1, ORDER_DISK, ORDER_NAMESPACE, ORDER_LET_GO };
+
 struct order {
-	uint64_t mib; /* 0 = empty the trash */
+	enum order_kind kind;
+	bool tell;    /* ORDER_LET_GO: when it is done */
+	uint64_t mib; /* ORDER_DISK */
 	char name[SPARE_NAME_MAX];
 };
 
@@ -20,42 +27,114 @@ struct delivery {
 	struct order order;
 };
 
-static void deliver(const struct order *o, int rc, const struct disk *d)
+/* One message with at most one descriptor; fd negative: none. */
+static bool put(int socket, const void *bytes, size_t n, int fd, int flags)
 {
-	struct delivery text = { .rc = rc, .loop = d->loop, .order = *o };
 	union {
 		struct cmsghdr head;
 		char space[CMSG_SPACE(sizeof(int))];
 	} control = { 0 };
-	struct iovec v = { &text, sizeof text };
+	struct iovec v = { (void *)(uintptr_t)bytes, n };
 	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1 };
 
-	if (rc == 0) {
+	if (fd >= 0) {
 		m.msg_control = &control;
 		m.msg_controllen = sizeof control;
 		control.head = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
-		memcpy(CMSG_DATA(&control.head), &d->mount, sizeof(int));
+		memcpy(CMSG_DATA(&control.head), &fd, sizeof fd);
 	}
-	(void)sendmsg(SOCKET, &m, MSG_NOSIGNAL);
+	return sendmsg(socket, &m, flags | MSG_NOSIGNAL) == (ssize_t)n;
 }
 
+static ssize_t get(int socket, void *bytes, size_t n, int *ret_fd, int flags)
+{
+	union {
+		struct cmsghdr head;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec v = { bytes, n };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+	ssize_t got = recvmsg(socket, &m, flags | MSG_CMSG_CLOEXEC);
+
+	*ret_fd = -EBADF;
+	if (got < 0)
+		return -errno;
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	if (c && c->cmsg_type == SCM_RIGHTS)
+		memcpy(ret_fd, CMSG_DATA(c), sizeof *ret_fd);
+	return got;
+}
+
+/* --- in the child --- */
+
+static void deliver(const struct order *o, int rc, unsigned loop, int fd)
+{
+	const struct delivery d = { .rc = rc, .loop = loop, .order = *o };
+	(void)put(SOCKET, &d, sizeof d, rc == 0 ? fd : -EBADF, 0);
+}
+
+static void make_disk(struct place *p, const struct order *o)
+{
+	struct disk d = DISK_INIT;
+	struct err e;
+
+	int rc = disk_make_file(p, o->name, o->mib, true, &d, &e);
+	deliver(o, rc, d.loop, d.mount);
+	disk_close(&d);
+}
+
+static void make_namespace(struct place *p, const struct order *o)
+{
+	auto_fd int fd = netns_new(&p->netns);
+	deliver(o, fd < 0 ? fd : 0, 0, fd);
+}
+
+static void obey(struct place *p, const struct order *o, int fd)
+{
+	switch (o->kind) {
+	case ORDER_TRASH: /* when nothing is waited for */
+		break;
+	case ORDER_DISK:
+		make_disk(p, o);
+		break;
+	case ORDER_NAMESPACE:
+		make_namespace(p, o);
+		break;
+	case ORDER_LET_GO:
+		fd = close_fd(fd);
+		if (o->tell)
+			deliver(o, 0, 0, -EBADF);
+		break;
+	}
+	close_fd(fd);
+}
+
+/* Deleting a file can take a while, and a create may wait for what is ordered: so one file at a time in between, and no more than
+ * ORDERS_BEFORE_TRASH orders go first. */
 static void serve(struct place *p)
 {
 	struct order o;
 	char made[SPARE_NAME_MAX] = "";
+	bool trash = true;
+	unsigned orders = 0;
+	ssize_t n;
+	int fd;
 
 	p->disks_fd = DISKS;
-	disk_empty_trash(DISKS);
-	while (recv(SOCKET, &o, sizeof o, 0) == (ssize_t)sizeof o) {
-		struct disk d = DISK_INIT;
-		struct err e;
-		if (o.mib == 0) {
-			disk_empty_trash(DISKS);
+	for (;;) {
+		n = trash && orders >= ORDERS_BEFORE_TRASH ? -EAGAIN : get(SOCKET, &o, sizeof o, &fd, trash ? MSG_DONTWAIT : 0);
+		if (n == -EAGAIN) {
+			trash = disk_remove_trash(DISKS, 1);
+			orders = 0;
 			continue;
 		}
-		memcpy(made, o.name, sizeof made);
-		deliver(&o, disk_make_file(p, o.name, o.mib, true, &d, &e), &d);
-		disk_close(&d);
+		if (n != (ssize_t)sizeof o)
+			break;
+		orders++;
+		trash |= o.kind == ORDER_TRASH;
+		if (o.kind == ORDER_DISK)
+			memcpy(made, o.name, sizeof made);
+		obey(p, &o, fd);
 	}
 	/* The warden is gone, and with it who could use what was delivered last. */
 	char *number = strrchr(made, '-');
@@ -63,7 +142,7 @@ static void serve(struct place *p)
 		number[1] = '\0';
 		disk_remove_spares(DISKS, made);
 	}
-	disk_empty_trash(DISKS);
+	(void)disk_remove_trash(DISKS, UINT_MAX);
 }
 
 int helper_start(struct helper *h, const struct place *p, struct err *e)
@@ -81,7 +160,8 @@ int helper_start(struct helper *h, const struct place *p, struct err *e)
 	if (pid == 0) {
 		struct place own = *p;
 		/* Above all the warden's lock and the daemon's socket must not live on here. */
-		if (dup2(pair[1], SOCKET) < 0 || dup2(p->disks_fd, DISKS) < 0 || syscall(SYS_close_range, DISKS + 1, ~0u, 0) < 0)
+		if (dup2(pair[1], SOCKET) < 0 || dup2(p->disks_fd, DISKS) < 0 || syscall(SYS_close_range, DISKS + 1, ~0u, 0) < 0 ||
+		    netns_maker_init(&own.netns) < 0)
 			_exit(1);
 		serve(&own);
 		_exit(0);
@@ -91,51 +171,73 @@ int helper_start(struct helper *h, const struct place *p, struct err *e)
 	return 0;
 }
 
+/* --- in the warden --- */
+
 /* A full socket means that it is far behind: the order is dropped, and given again by the next occasion. */
-static bool give(struct helper *h, const struct order *o)
+static bool give(struct helper *h, const struct order *o, int fd)
 {
-	return send(h->fd, o, sizeof *o, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof *o;
+	return put(h->fd, o, sizeof *o, fd, MSG_DONTWAIT);
 }
 
 void helper_empty_trash(struct helper *h)
 {
-	const struct order o = { 0 };
-	(void)give(h, &o);
+	const struct order o = { .kind = ORDER_TRASH };
+	(void)give(h, &o, -EBADF);
 }
 
 void helper_make_disk(struct helper *h, const char *name, uint64_t mib)
 {
-	struct order o = { .mib = mib };
+	struct order o = { .kind = ORDER_DISK, .mib = mib };
 
 	memcpy(o.name, name, MIN(strlen(name), sizeof o.name - 1));
-	h->making = give(h, &o);
+	h->making = give(h, &o, -EBADF);
 }
 
-int helper_take_disk(struct helper *h, struct helper_disk *ret)
+void helper_make_namespace(struct helper *h)
 {
-	struct delivery text;
-	union {
-		struct cmsghdr head;
-		char space[CMSG_SPACE(sizeof(int))];
-	} control;
-	struct iovec v = { &text, sizeof text };
-	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
-	ssize_t n = recvmsg(h->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	const struct order o = { .kind = ORDER_NAMESPACE };
+	h->namespaces += give(h, &o, -EBADF);
+}
 
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+void helper_let_go(struct helper *h, int fd, bool file)
+{
+	const struct order o = { .kind = ORDER_LET_GO, .tell = file };
+
+	(void)give(h, &o, fd);
+	close_fd(fd); /* if it could not be given, what waits is this */
+}
+
+int helper_take(struct helper *h, struct helper_news *ret)
+{
+	struct delivery d;
+	int fd;
+	ssize_t n = get(h->fd, &d, sizeof d, &fd, MSG_DONTWAIT);
+
+	if (n == -EAGAIN || n == -EINTR)
 		return -EAGAIN;
-	h->making = false;
-	if (n != (ssize_t)sizeof text)
+	if (n != (ssize_t)sizeof d) {
+		h->making = false;
+		h->namespaces = 0;
+		close_fd(fd);
 		return -EPIPE;
-	if (text.rc < 0)
-		return text.rc == -EPIPE || text.rc == -EAGAIN ? -EIO : text.rc;
-	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-	if (!c || c->cmsg_type != SCM_RIGHTS)
-		return -EIO;
-	*ret = (struct helper_disk){ .mib = text.order.mib, .disk = { .loop = text.loop } };
-	memcpy(ret->name, text.order.name, sizeof ret->name);
-	memcpy(&ret->disk.mount, CMSG_DATA(c), sizeof(int));
-	return 0;
+	}
+	*ret = (struct helper_news){ .mib = d.order.mib, .disk = { .mount = -EBADF, .loop = d.loop }, .namespace = -EBADF };
+	memcpy(ret->name, d.order.name, sizeof ret->name);
+	if (d.order.kind == ORDER_DISK) {
+		ret->kind = HELPER_DISK;
+		ret->disk.mount = fd;
+		h->making = false;
+	} else if (d.order.kind == ORDER_NAMESPACE) {
+		ret->kind = HELPER_NAMESPACE;
+		ret->namespace = fd;
+		h->namespaces -= h->namespaces > 0;
+	} else {
+		ret->kind = HELPER_GONE;
+		return 0;
+	}
+	if (d.rc < 0)
+		return d.rc == -EPIPE || d.rc == -EAGAIN ? -EIO : d.rc;
+	return fd < 0 ? -EIO : 0;
 }
 
 void helper_stop(struct helper *h, bool wait)

@@ -1,5 +1,7 @@
-/* A child of the warden for what takes long: deleting big files and making disks in advance, so that the loop never waits for
- * either. Asked by messages; hands a mounted disk over as a descriptor. Ends when the warden does, after emptying the trash. */
+/* A child of the warden for what takes long or waits in the kernel, so that the loop never does. The warden has two of the same
+ * kind: one deletes big files and makes disks in advance, the other makes network namespaces and lets go of the mounts
+ * of the dead, so that none of these waits for a run of mkfs. Asked by messages; what it makes comes back as a
+ * descriptor. Ends when the warden does, after what it was told last and after emptying the trash. */
 #ifndef CAISSON_WARDEN_HELPER_H
 #define CAISSON_WARDEN_HELPER_H
 
@@ -10,21 +12,31 @@
 struct helper {
 	int fd;
 	pid_t pid;
-	bool making; /* a disk has been asked for and not come yet */
+	bool making;	     /* a disk has been asked for and not come yet */
+	unsigned namespaces; /* the same: how many */
 };
 
-struct helper_disk {
-	char name[SPARE_NAME_MAX];
+enum helper_kind { HELPER_DISK = 1, HELPER_NAMESPACE, HELPER_GONE };
+
+struct helper_news {
+	enum helper_kind kind;     /* made the one or the other; or has let go of a sandbox whose disk is a file */
+	char name[SPARE_NAME_MAX]; /* of a disk */
 	uint64_t mib;
 	struct disk disk;
+	int namespace;
 };
 
 /* Forks; before the warden holds anything of the daemon's that must not stay open in the child. */
 int helper_start(struct helper *h, const struct place *p, struct err *e);
 void helper_empty_trash(struct helper *h);
 void helper_make_disk(struct helper *h, const char *name, uint64_t mib);
-/* h->fd is readable: 0 and a disk, or a negative errno (-EAGAIN: nothing yet; -EPIPE: the helper is gone; else it could not). */
-int helper_take_disk(struct helper *h, struct helper_disk *ret);
+void helper_make_namespace(struct helper *h);
+/* The last hold on the mounts of a dead sandbox (its mount namespace) is given up there: the kernel waits more than once when it takes
+ * them apart. With a file as the disk, HELPER_GONE tells when that is bound no more and can be deleted. fd is taken. */
+void helper_let_go(struct helper *h, int fd, bool file);
+/* h->fd is readable: 0 and the news, or a negative errno (-EAGAIN: nothing yet; -EPIPE: the helper is gone; else it could not,
+ * and ret->kind says what). */
+int helper_take(struct helper *h, struct helper_news *ret);
 void helper_stop(struct helper *h, bool wait);
 
 #endif

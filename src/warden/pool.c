@@ -15,12 +15,13 @@
 #define SLOTS_KEPT 64  /* free ones that keep their descriptors */
 #define SLOTS_WARM 256 /* with fewer sandboxes than this, those in use keep theirs, too */
 
-int pool_open(struct pool *p, struct place *place, struct helper *helper, struct err *e)
+int pool_open(struct pool *p, struct place *place, struct helper *disk_helper, struct helper *space_helper, struct err *e)
 {
 	const struct warden_options *o = place->options;
 
 	*p = (struct pool){ .place = place,
-			    .helper = helper,
+			    .disk_helper = disk_helper,
+			    .space_helper = space_helper,
 			    .namespace_max = o->spare_namespaces ? o->spare_namespaces : 16,
 			    .disk_max = o->spare_disks ? o->spare_disks : 2 };
 	p->namespaces = xcalloc(p->namespace_max, sizeof *p->namespaces);
@@ -188,14 +189,35 @@ int pool_slot_lower(struct pool *p, struct slot *s, struct image_use *image, str
 	return fd;
 }
 
+/* One after the other, so that a helper that is wanted for more does not have many in front of it. */
+static void order_namespace(struct pool *p)
+{
+	if (p->namespace_count < p->namespace_max && !p->namespaces_failing && p->space_helper->namespaces == 0)
+		helper_make_namespace(p->space_helper);
+}
+
 int pool_namespace_get(struct pool *p, struct err *e)
 {
+	if (p->namespace_count <= p->namespace_max / 4) /* else in a quiet moment: there are only so many processors */
+		order_namespace(p);
 	if (p->namespace_count)
 		return p->namespaces[--p->namespace_count];
 	int fd = netns_new(&p->place->netns);
 	if (fd < 0)
 		return err_sys(e, ERR_UNAVAILABLE, -fd, "make a network namespace");
 	return fd;
+}
+
+static void order_disk(struct pool *p)
+{
+	char name[SPARE_NAME_MAX];
+	struct err e;
+
+	if (p->disk_mib == 0 || p->disk_count >= p->disk_max || p->disks_failing || p->disk_helper->making ||
+	    disk_check(p->place, DISK_FILE, p->disk_mib, &e) < 0)
+		return;
+	snprintf(name, sizeof name, "spare-%d-%llu", (int)getpid(), (unsigned long long)p->disk_serial++);
+	helper_make_disk(p->disk_helper, name, p->disk_mib);
 }
 
 int pool_disk_get(struct pool *p, const char *id, uint64_t mib, bool journal, struct disk *ret, struct err *e)
@@ -217,67 +239,67 @@ int pool_disk_get(struct pool *p, const char *id, uint64_t mib, bool journal, st
 		p->disk_count--;
 		*ret = d->made.disk;
 		free(d);
+		order_disk(p);
 		return 0;
 	}
 	return disk_make_file(p->place, id, mib, true, ret, e);
 }
 
 /* Spares of a size that nobody asks for any more. */
-static bool drop_stale_disk(struct pool *p)
+static void drop_stale_disks(struct pool *p)
 {
-	for (struct spare_disk **at = &p->disks; *at; at = &(*at)->next) {
+	for (struct spare_disk **at = &p->disks; *at;) {
 		struct spare_disk *d = *at;
-		if (d->made.mib == p->disk_mib)
+		if (d->made.mib == p->disk_mib) {
+			at = &d->next;
 			continue;
+		}
 		*at = d->next;
 		p->disk_count--;
 		spare_free(p, d);
-		helper_empty_trash(p->helper);
-		return true;
+		helper_empty_trash(p->disk_helper);
 	}
-	return false;
 }
 
-static void order_disk(struct pool *p)
+static void keep_disk(struct pool *p, const struct helper_news *made)
 {
-	char name[SPARE_NAME_MAX];
-	struct err e;
-
-	if (p->disk_mib == 0 || p->disk_count >= p->disk_max || p->disks_failing || p->helper->making ||
-	    disk_check(p->place, DISK_FILE, p->disk_mib, &e) < 0)
-		return;
-	snprintf(name, sizeof name, "spare-%d-%llu", (int)getpid(), (unsigned long long)p->disk_serial++);
-	helper_make_disk(p->helper, name, p->disk_mib);
-}
-
-bool pool_take_disk(struct pool *p)
-{
-	struct helper_disk made;
-	int rc = helper_take_disk(p->helper, &made);
-
-	if (rc == -EPIPE)
-		return false;
-	if (rc < 0) {
-		p->disks_failing |= rc != -EAGAIN; /* whoever asks for one is told why */
-		return true;
-	}
 	struct spare_disk *d = xcalloc(1, sizeof *d);
-	*d = (struct spare_disk){ .made = made, .next = p->disks };
+
+	*d = (struct spare_disk){ .made = *made, .next = p->disks };
 	p->disks = d;
 	p->disk_count++;
 	order_disk(p);
+}
+
+bool pool_take(struct pool *p, struct helper *from)
+{
+	struct helper_news news;
+	int rc = helper_take(from, &news);
+
+	if (rc == -EAGAIN)
+		return true;
+	if (rc == -EPIPE) { /* whoever asks for a disk or a namespace gets it made on the spot, or is told why not */
+		p->disks_failing |= from == p->disk_helper;
+		p->namespaces_failing |= from == p->space_helper;
+		return false;
+	}
+	if (rc < 0) {
+		log_warn("msg=\"no %s can be made in advance\" errno=%d", news.kind == HELPER_DISK ? "disk" : "network namespace", -rc);
+		p->disks_failing |= news.kind == HELPER_DISK;
+		p->namespaces_failing |= news.kind == HELPER_NAMESPACE;
+	} else if (news.kind == HELPER_DISK) {
+		keep_disk(p, &news);
+	} else if (news.kind == HELPER_GONE) {
+		helper_empty_trash(p->disk_helper);
+	} else {
+		p->namespaces[p->namespace_count++] = news.namespace;
+	}
 	return true;
 }
 
-bool pool_fill(struct pool *p)
+void pool_fill(struct pool *p)
 {
-	if (p->namespace_count < p->namespace_max) {
-		int fd = netns_new(&p->place->netns);
-		if (fd >= 0) {
-			p->namespaces[p->namespace_count++] = fd;
-			return true;
-		}
-	}
+	order_namespace(p);
 	order_disk(p);
-	return drop_stale_disk(p);
+	drop_stale_disks(p);
 }

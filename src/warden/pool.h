@@ -29,13 +29,13 @@ struct slot {
 };
 
 struct spare_disk {
-	struct helper_disk made;
+	struct helper_news made;
 	struct spare_disk *next;
 };
 
 struct pool {
 	struct place *place;
-	struct helper *helper;
+	struct helper *disk_helper, *space_helper;
 	struct ranges ranges;
 	struct image_use *images;
 	struct slot *free_slots; /* last in, first out: warm ones first */
@@ -45,10 +45,10 @@ struct pool {
 	struct spare_disk *disks;
 	unsigned disk_count, disk_max;
 	uint64_t disk_mib, disk_serial; /* size asked for last; 0 = nobody asked */
-	bool disks_failing;
+	bool disks_failing, namespaces_failing;
 };
 
-int pool_open(struct pool *p, struct place *place, struct helper *helper, struct err *e);
+int pool_open(struct pool *p, struct place *place, struct helper *disk_helper, struct helper *space_helper, struct err *e);
 void pool_close(struct pool *p, bool empty);
 
 /* Digest "sha256:<64 hex>". ERR_NOT_FOUND when it is not in the images folder. */
@@ -67,9 +67,9 @@ int pool_namespace_get(struct pool *p, struct err *e);
 /* A disk of its own under this id; journal also from the spares. */
 int pool_disk_get(struct pool *p, const char *id, uint64_t mib, bool journal, struct disk *ret, struct err *e);
 
-/* Makes one thing if one is missing. False: nothing left to do here (a disk may be under way in the helper). */
-bool pool_fill(struct pool *p);
-/* The helper has something to say. False: it is gone. */
-bool pool_take_disk(struct pool *p);
+/* In a quiet moment: orders what is missing. */
+void pool_fill(struct pool *p);
+/* A helper has something to say. False: it is gone. */
+bool pool_take(struct pool *p, struct helper *from);
 
 #endif

@@ -291,7 +291,7 @@ int sandbox_create(struct keeper *k, struct sandbox *s, const struct warden_requ
 		if (s->slot)
 			pool_slot_put(k->pool, take_ptr(&s->slot));
 		(void)disk_remove_file(k->place, r->id);
-		helper_empty_trash(k->pool->helper);
+		helper_empty_trash(k->pool->disk_helper);
 		record_remove(k->place->state_fd, r->id);
 		pool_image_put(k->pool, rq->image_digest);
 	}
@@ -332,10 +332,25 @@ int sandbox_boot(struct keeper *k, struct sandbox *s, const struct warden_reques
 	return rc;
 }
 
+/* The end of PID 1 would take the mounts apart before it is told, with an RCU grace period for the namespace, one for the overlay and,
+ * on a file, the flush of its journal. Held here, they go after the answer. Not for a stop: its disk must be free for the next start. */
+static int hold_mounts(const struct sandbox *s)
+{
+	char path[40];
+
+	snprintf(path, sizeof path, "/proc/%d/ns/mnt", (int)s->record.pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0 && process_ended(s->pidfd)) /* the number may be another's by now */
+		fd = close_fd(fd);
+	return fd;
+}
+
 void sandbox_kill(struct keeper *k, struct sandbox *s)
 {
 	if (s->life != LIFE_RUNNING)
 		return;
+	if (s->destroying)
+		s->mounts = hold_mounts(s);
 	cgroup_kill(k->groups, s->record.id);
 	(void)process_signal(s->pidfd, SIGKILL);
 	s->life = LIFE_ENDING;
@@ -373,7 +388,8 @@ int sandbox_sweep(struct keeper *k, struct sandbox *s)
 	socket_name(s, name);
 	(void)unlinkat(k->place->sockets_fd, name, 0);
 	int groups = cgroup_remove(k->groups, s->record.id);
-	bool bound = s->record.disk_kind == DISK_FILE && disk_is_bound(k->place, s->record.id, s->record.loop);
+	/* With its mounts in our hands the disk is still bound, and to nothing but them. */
+	bool bound = s->mounts < 0 && s->record.disk_kind == DISK_FILE && disk_is_bound(k->place, s->record.id, s->record.loop);
 	if ((groups < 0 || bound) && patient)
 		return -EBUSY;
 	if (groups < 0)
@@ -384,8 +400,8 @@ int sandbox_sweep(struct keeper *k, struct sandbox *s)
 		pool_slot_put(k->pool, take_ptr(&s->slot));
 	s->record.pid = 0;
 	s->life = LIFE_STOPPED;
-	if (s->record.ephemeral && s->record.disk_kind == DISK_FILE && disk_remove_file(k->place, s->record.id) == 0)
-		helper_empty_trash(k->pool->helper);
+	if (!s->destroying && s->record.ephemeral && s->record.disk_kind == DISK_FILE && disk_remove_file(k->place, s->record.id) == 0)
+		helper_empty_trash(k->pool->disk_helper);
 	if (!s->destroying && record_write(k->place->state_fd, &s->record) < 0)
 		log_warn("sandbox=%s msg=\"record not written\"", s->record.id);
 	return 0;
@@ -397,12 +413,20 @@ int sandbox_remove(struct keeper *k, struct sandbox *s)
 
 	if (s->record.disk_kind != DISK_MEMORY) { /* 0: one that nobody knows, which may have a disk */
 		rc = disk_remove_file(k->place, s->record.id);
-		helper_empty_trash(k->pool->helper);
+		if (s->mounts < 0)
+			helper_empty_trash(k->pool->disk_helper);
 	}
 	record_remove(k->place->state_fd, s->record.id);
 	if (s->record.image_digest[0])
 		pool_image_put(k->pool, s->record.image_digest);
 	return rc;
+}
+
+void sandbox_let_go(struct keeper *k, struct sandbox *s)
+{
+	if (s->mounts >= 0)
+		helper_let_go(k->pool->space_helper, s->mounts, s->record.disk_kind == DISK_FILE);
+	s->mounts = -EBADF;
 }
 
 int sandbox_freeze(struct keeper *k, struct sandbox *s, bool frozen)

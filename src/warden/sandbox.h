@@ -27,6 +27,7 @@ struct sandbox {
 	struct record record;
 	enum life life;
 	int pidfd;
+	int mounts; /* ENDING for good: its mount namespace, which the helper takes apart once it is dead; else negative */
 	struct slot *slot;
 	bool destroying, oom, untold; /* untold: ended by itself, the daemon has not heard yet */
 	uint64_t kill_since_ms, sweep_since_ms;
@@ -56,8 +57,10 @@ bool sandbox_hurry(struct keeper *k, struct sandbox *s);
 void sandbox_ended(struct keeper *k, struct sandbox *s);
 /* One try to let go of everything that a running one had. 0: done, now STOPPED; -EBUSY: again later. */
 int sandbox_sweep(struct keeper *k, struct sandbox *s);
-/* Of a STOPPED one: disk and record. The helper has its trash to empty then. */
+/* Of a STOPPED one: the disk's name and the record. */
 int sandbox_remove(struct keeper *k, struct sandbox *s);
+/* After the answer: what is left of a removed one and that nobody can name any more goes to a helper. */
+void sandbox_let_go(struct keeper *k, struct sandbox *s);
 int sandbox_freeze(struct keeper *k, struct sandbox *s, bool frozen);
 void sandbox_measure(struct keeper *k, struct sandbox *s, struct warden_answer *a);
 /* A record left by an earlier warden: RUNNING if that very process lives, else SWEEPING. */

@@ -9,7 +9,7 @@
 struct warden {
 	int daemon; /* its socket */
 	int epoll;
-	struct helper helper;
+	struct helper disk_helper, space_helper;
 	struct place place;
 	struct pool pool;
 	struct cgroup_host groups;

@@ -48,7 +48,7 @@ struct sandbox *warden_add(struct warden *w, const char *id)
 	snprintf(s->record.id, sizeof s->record.id, "%s", id);
 	s->record.magic = RECORD_MAGIC;
 	s->record.size = sizeof s->record;
-	s->pidfd = -EBADF;
+	s->pidfd = s->mounts = -EBADF;
 	s->next_in_bucket = *head;
 	*head = s;
 	w->count++;
@@ -91,6 +91,7 @@ void warden_forget(struct warden *w, struct sandbox *s)
 		free(one);
 	}
 	close_fd(s->pidfd);
+	close_fd(s->mounts);
 	free(s);
 }
 
@@ -176,6 +177,7 @@ void warden_sweep(struct warden *w, struct sandbox *s)
 	if (rc < 0)
 		(void)err_sys(&e, ERR_UNAVAILABLE, -rc, "remove the disk");
 	answer_waiters(w, s, rc < 0 ? &e : NULL);
+	sandbox_let_go(&w->keeper, s);
 	warden_forget(w, s);
 }
 
@@ -190,12 +192,13 @@ static void on_end(struct warden *w, struct sandbox *s)
 
 static void on_event(struct warden *w, void *source)
 {
-	if (source != &w->helper) {
+	struct helper *helper = source == &w->disk_helper ? &w->disk_helper : source == &w->space_helper ? &w->space_helper : NULL;
+
+	if (!helper) {
 		on_end(w, source);
-	} else if (!pool_take_disk(&w->pool)) {
-		log_error("msg=\"the helper has ended: files stay until the next start\"");
-		(void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->helper.fd, NULL);
-		w->pool.disks_failing = true;
+	} else if (!pool_take(&w->pool, helper)) {
+		log_error("msg=\"a helper has ended: files stay until the next start, and nothing is made in advance\"");
+		(void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, helper->fd, NULL);
 	}
 }
 
@@ -341,15 +344,17 @@ static int start(struct warden *w, const struct warden_options *o, struct err *e
 	if ((rc = cgroup_detect(&w->groups, e)) < 0 || (rc = cgroup_open(&w->groups, w->place.name, e)) < 0)
 		return rc;
 	disk_remove_unfinished(w->place.disks_fd);
-	if ((rc = helper_start(&w->helper, &w->place, e)) < 0 || (rc = pool_open(&w->pool, &w->place, &w->helper, e)) < 0)
+	if ((rc = helper_start(&w->disk_helper, &w->place, e)) < 0 || (rc = helper_start(&w->space_helper, &w->place, e)) < 0 ||
+	    (rc = pool_open(&w->pool, &w->place, &w->disk_helper, &w->space_helper, e)) < 0)
 		return rc;
 	w->keeper = (struct keeper){ .place = &w->place, .pool = &w->pool, .groups = &w->groups, .files_max = FILES_MAX };
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0)
 		w->keeper.files_max = MIN(w->keeper.files_max, (uint64_t)files.rlim_max);
 	w->keeper.last_cap = fs_read_u64_at(AT_FDCWD, "/proc/sys/kernel/cap_last_cap", NULL, &last_cap) == 0 ? (int)last_cap : 40;
 	w->epoll = epoll_create1(EPOLL_CLOEXEC);
-	struct epoll_event helper = { .events = EPOLLIN, .data.ptr = &w->helper };
-	if (w->epoll < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->daemon, &ev) < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->helper.fd, &helper) < 0)
+	struct epoll_event disks = { .events = EPOLLIN, .data.ptr = &w->disk_helper }, spaces = { .events = EPOLLIN, .data.ptr = &w->space_helper };
+	if (w->epoll < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->daemon, &ev) < 0 ||
+	    epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->disk_helper.fd, &disks) < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->space_helper.fd, &spaces) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "make the event loop");
 	rc = record_each(w->place.state_fd, adopt_record, w);
 	if (rc < 0)
@@ -373,7 +378,7 @@ static bool from_daemon(struct warden *w)
 static void serve(struct warden *w)
 {
 	struct epoll_event events[EVENTS];
-	bool full = false;
+	bool full = false; /* the pool has been looked after since the last event */
 
 	for (;;) {
 		int n = epoll_wait(w->epoll, events, EVENTS, w->busy || !full ? TICK_MS : -1);
@@ -393,9 +398,8 @@ static void serve(struct warden *w)
 			return;
 		tick(w);
 		if (n == 0)
-			full = !pool_fill(&w->pool);
-		else
-			full = false;
+			pool_fill(&w->pool);
+		full = n == 0;
 	}
 }
 
@@ -441,7 +445,8 @@ static void finish(struct warden *w)
 		cgroup_remove_parents(&w->groups);
 	if (w->place.run_fd >= 0 && !w->place.layers_by_fd && empty)
 		(void)fs_remove_tree_at(w->place.run_fd, "scratch");
-	helper_stop(&w->helper, no_more);
+	helper_stop(&w->space_helper, no_more);
+	helper_stop(&w->disk_helper, no_more);
 	if (no_more && empty && w->place.disks_fd >= 0)
 		disk_remove_templates(w->place.disks_fd);
 	place_close(&w->place, empty);
@@ -461,7 +466,7 @@ int warden_main(int fd, const struct warden_options *options)
 		return 1;
 	close_fd(fd);
 	fd = high;
-	*w = (struct warden){ .daemon = fd, .epoll = -EBADF, .helper.fd = -EBADF };
+	*w = (struct warden){ .daemon = fd, .epoll = -EBADF, .disk_helper.fd = -EBADF, .space_helper.fd = -EBADF };
 	w->place.run_fd = -EBADF;
 	for (size_t t = 0; t < CGROUP_TREE_COUNT; t++)
 		w->groups.parent[t] = -EBADF;

@@ -2,8 +2,8 @@
  *
  * Theory of operation. One thread, one epoll loop: the daemon's socket (records of wire/warden.h), a pidfd per running
  * sandbox, and a short tick for what the kernel finishes late (a group that is still busy, a disk that is being let go). A
- * create is done in one go, about two milliseconds; whatever can take longer is waited for by the loop or done by the
- * helper, a child that deletes files and makes disks in advance. In idle moments the loop makes network namespaces.
+ * create is done in one go, about two milliseconds; whatever can take longer is waited for by the loop or done by one of two
+ * helpers (helper.h): children that make things in advance and take apart what is left of the dead.
  *
  * It ends when the daemon's socket closes and leaves the sandboxes running. What the next one must know is in
  * RUN/state/<id>, root-only, written atomically; a pid is believed only with its start time and the boot's id. */

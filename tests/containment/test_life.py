@@ -1,4 +1,6 @@
 """create, stop, start, pause, destroy: in order, twice, at the wrong moment."""
+import os
+import signal
 import time
 
 from harness import refused, sandboxes
@@ -94,6 +96,54 @@ def test_destroy_of_what_was_never_there():
     with sandboxes() as d:
         d.destroy("12345678-1234-4234-8234-123456789abc")
         assert d.listed() == {}
+
+
+def names_left(d, id):
+    """What carries the sandbox's name, and the processes of its groups."""
+    left = [g for g in d.groups() if g.endswith(id)]
+    paths = [f"{d.run_folder()}/s/{id}.sock", f"{d.run_folder()}/state/{id}", f"{d.data}/disks/{id}.img"]
+    return left + [p for p in paths if os.path.lexists(p)]
+
+
+def test_nothing_of_it_lives_when_destroy_answers():
+    with sandboxes() as d:
+        for ephemeral, disk in ((True, 64), (True, 200), (False, 64)):
+            id = d.create(ephemeral=ephemeral, disk=disk, memory=256)
+            d.run(id, "head -c 20M /dev/zero > /root/big; (while :; do sleep 0.01; done > /dev/null 2>&1 < /dev/null &)")
+            assert names_left(d, id)
+            d.destroy(id)
+            assert names_left(d, id) == []
+            with open("/proc/self/mountinfo") as f:
+                assert id not in f.read()
+
+
+def children(pid):
+    found = []
+    for stat in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{int(stat)}/stat") as f:
+                if int(f.read().rsplit(")", 1)[1].split()[1]) == pid:
+                    found.append(int(stat))
+        except (ValueError, OSError):
+            pass
+    return found
+
+
+def test_without_its_helpers():
+    """They only save waiting: everything works when they are killed, and the next warden has new ones."""
+    with sandboxes() as d:
+        assert d.listed() == {}
+        (warden,) = children(d.process.pid)
+        helpers = children(warden)
+        assert len(helpers) == 2
+        for pid in helpers:
+            os.kill(pid, signal.SIGKILL)
+        for ephemeral in (True, False, True, False):
+            id = d.create(ephemeral=ephemeral, disk=64)
+            assert d.run(id, "echo up")[0] == "up"
+            d.destroy(id)
+            assert names_left(d, id) == []
+        d.ask("restart")
 
 
 def test_many():
