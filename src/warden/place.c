@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/keyctl.h>
+#include <linux/magic.h>
 #include <linux/securebits.h>
 #include <mntent.h>
 #include <sched.h>
@@ -19,6 +20,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/sysmacros.h>
@@ -71,6 +73,8 @@ static int reserve_low_fds(void)
 	return 0;
 }
 
+static const char *const run_folders[] = { "state", "s", "dev" };
+
 static int own_folder(int dirfd, const char *name, mode_t mode, uid_t uid, gid_t gid)
 {
 	if (mkdirat(dirfd, name, mode) < 0 && errno != EEXIST)
@@ -98,6 +102,46 @@ static int lock_run(int fd)
 	return 0;
 }
 
+/* Where /run is no tmpfs (containers, small virtual machines), what is written and removed for each sandbox would go through a journal,
+ * which can wait for the disk for milliseconds. RUN gets a tmpfs of its own then, unless it holds what an earlier warden left.
+ * It is the host's mount, so that the next warden finds its records; the last one to leave removes it with the folder. Locked. */
+static bool put_in_memory(const struct place *p)
+{
+	struct statfs st;
+
+	if (fstatfs(p->run_fd, &st) < 0 || st.f_type == TMPFS_MAGIC)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(run_folders); i++)
+		if (unlinkat(p->run_fd, run_folders[i], AT_REMOVEDIR) < 0 && errno != ENOENT)
+			return false;
+	return mount("tmpfs", p->run, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0711,size=256m") == 0;
+}
+
+/* Opens and locks RUN. */
+static int open_run(struct place *p, struct err *e)
+{
+	for (int attempt = 0; attempt < 100; attempt++) { /* the last warden may be removing the folder just now */
+		int rc = fs_mkdirs(p->run, 0755);
+		if (rc < 0)
+			return err_sys(e, ERR_UNAVAILABLE, -rc, "make the run folder %s", p->run);
+		p->run_fd = own_folder(AT_FDCWD, p->run, 0711, 0, 0);
+		if (p->run_fd == -ENOENT)
+			continue;
+		if (p->run_fd < 0)
+			return err_sys(e, ERR_UNAVAILABLE, -p->run_fd, "open the run folder %s", p->run);
+		if (lock_run(p->run_fd) < 0) {
+			p->run_fd = close_fd(p->run_fd); /* not ours to remove */
+			return err_set(e, ERR_CONFLICT, EBUSY, "another warden serves the data folder %s: end it first", p->options->data);
+		}
+		struct stat there, mine;
+		bool same = fstat(p->run_fd, &mine) == 0 && stat(p->run, &there) == 0 && there.st_ino == mine.st_ino && there.st_dev == mine.st_dev;
+		if (same && !put_in_memory(p))
+			return 0;
+		p->run_fd = close_fd(p->run_fd);
+	}
+	return err_set(e, ERR_UNAVAILABLE, EBUSY, "the run folder %s keeps vanishing", p->run);
+}
+
 static int open_folders(struct place *p, struct err *e)
 {
 	const struct warden_options *o = p->options;
@@ -106,23 +150,9 @@ static int open_folders(struct place *p, struct err *e)
 	if (rc < 0)
 		return err_sys(e, ERR_UNAVAILABLE, -rc, "the data folder %s", o->data);
 	p->run = o->run ? xstrdup(o->run) : xasprintf("/run/caisson/%s", p->name);
-	rc = fs_mkdirs(p->run, 0755);
+	rc = open_run(p, e);
 	if (rc < 0)
-		return err_sys(e, ERR_UNAVAILABLE, -rc, "make the run folder %s", p->run);
-	for (int attempt = 0;; attempt++) { /* the last warden may be removing the folder just now */
-		p->run_fd = own_folder(AT_FDCWD, p->run, 0711, 0, 0);
-		if (p->run_fd < 0)
-			return err_sys(e, ERR_UNAVAILABLE, -p->run_fd, "open the run folder %s", p->run);
-		rc = lock_run(p->run_fd);
-		if (rc < 0)
-			return err_set(e, ERR_CONFLICT, EBUSY, "another warden serves the data folder %s: end it first", o->data);
-		struct stat there, mine;
-		if (fstat(p->run_fd, &mine) == 0 && stat(p->run, &there) == 0 && there.st_ino == mine.st_ino && there.st_dev == mine.st_dev)
-			break;
-		p->run_fd = close_fd(p->run_fd);
-		if (attempt == 100)
-			return err_set(e, ERR_UNAVAILABLE, EBUSY, "the run folder %s keeps vanishing", p->run);
-	}
+		return rc;
 	p->state_fd = own_folder(p->run_fd, "state", 0700, 0, 0);
 	p->sockets_fd = own_folder(p->run_fd, "s", 0710, 0, o->daemon_gid);
 	auto_fd int data = open(o->data, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -328,14 +358,19 @@ int place_open(struct place *p, const struct warden_options *options, struct err
 void place_close(struct place *p, bool empty)
 {
 	if (empty && p->run_fd >= 0) {
-		(void)unlinkat(p->run_fd, "state", AT_REMOVEDIR);
-		(void)unlinkat(p->run_fd, "s", AT_REMOVEDIR);
+		struct statfs st;
+		bool removed = true;
 		if (p->dev_fd >= 0) {
 			auto_free char *dev = xasprintf("%s/dev", p->run);
 			(void)umount2(dev, MNT_DETACH);
 		}
-		(void)unlinkat(p->run_fd, "dev", AT_REMOVEDIR);
-		(void)rmdir(p->run);
+		for (size_t i = 0; i < ARRAY_LEN(run_folders); i++)
+			removed &= unlinkat(p->run_fd, run_folders[i], AT_REMOVEDIR) == 0 || errno == ENOENT;
+		/* Taken off here, it is a mount of the host's namespace only, and goes there with the folder it is on. */
+		if (removed && fstatfs(p->run_fd, &st) == 0 && st.f_type == TMPFS_MAGIC)
+			(void)umount2(p->run, MNT_DETACH | UMOUNT_NOFOLLOW);
+		if (removed)
+			(void)rmdir(p->run);
 	}
 	netns_maker_done(&p->netns);
 	int *fds[] = { &p->state_fd, &p->sockets_fd, &p->disks_fd, &p->images_fd, &p->guest_fd, &p->dev_fd, &p->run_fd };

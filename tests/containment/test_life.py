@@ -1,9 +1,10 @@
 """create, stop, start, pause, destroy: in order, twice, at the wrong moment."""
 import os
 import signal
+import subprocess
 import time
 
-from harness import refused, sandboxes
+from harness import TOOLS, refused, sandboxes
 
 
 def life(**options):
@@ -115,6 +116,18 @@ def test_nothing_of_it_lives_when_destroy_answers():
             assert names_left(d, id) == []
             with open("/proc/self/mountinfo") as f:
                 assert id not in f.read()
+
+
+def test_one_warden_for_a_folder():
+    with sandboxes() as d:
+        assert d.listed() == {}
+        with open("/proc/mounts") as f:
+            in_memory = any(line.split()[1] in (d.run_folder(), "/run") and line.split()[2] == "tmpfs" for line in f)
+        assert in_memory
+        second = subprocess.run([os.path.join(TOOLS, "drive"), d.images, d.data, os.path.join(TOOLS, "tiny-guest")], input=b"list\n", capture_output=True)
+        assert b"another warden serves" in second.stderr, second
+        id = d.create()  # the second one has taken nothing away
+        assert d.run(id, "echo up")[0] == "up"
 
 
 def children(pid):
