@@ -44,10 +44,11 @@ static struct boundary *open_vm(uv_loop_t *loop, const char **skip)
 		abort();
 	made = true;
 	options.data = dir;
-	options.launcher = launcher_direct(images(), VMM_UID, VMM_UID);
-	struct boundary *b = vm_boundary_new(loop, &options, &e);
+	options.launcher = launcher_direct(images(), NULL, VMM_UID, VMM_UID, &e);
+	struct boundary *b = options.launcher ? vm_boundary_new(loop, &options, &e) : NULL;
 	if (!b) {
-		options.launcher->free(options.launcher);
+		if (options.launcher)
+			options.launcher->free(options.launcher);
 		*skip = e.message;
 	}
 	return b;

@@ -16,7 +16,7 @@
 
 struct direct {
 	struct launcher base;
-	char *images;
+	char *images, *program;
 	uid_t uid;
 	gid_t gid;
 };
@@ -51,23 +51,23 @@ static int give_up_rights(const struct direct *d, bool kvm)
 }
 
 /* Out of the way first, since one's number may be another's place. */
-static int arrange_descriptors(const int fds[static LAUNCH_FDS])
+static int arrange_descriptors(const int fds[static VMM_FDS])
 {
-	int aside[LAUNCH_FDS];
+	int aside[VMM_FDS];
 
-	for (int i = 0; i < LAUNCH_FDS; i++) {
-		aside[i] = fds[i] < 0 ? -EBADF : fcntl(fds[i], F_DUPFD_CLOEXEC, LAUNCH_FD_END);
+	for (int i = 0; i < VMM_FDS; i++) {
+		aside[i] = fds[i] < 0 ? -EBADF : fcntl(fds[i], F_DUPFD_CLOEXEC, VMM_FD_END);
 		if (fds[i] >= 0 && aside[i] < 0)
 			return -errno;
 	}
-	for (int i = 0; i < LAUNCH_FDS; i++)
-		if (aside[i] >= 0 && dup2(aside[i], LAUNCH_FD_FIRST + i) < 0)
+	for (int i = 0; i < VMM_FDS; i++)
+		if (aside[i] >= 0 && dup2(aside[i], VMM_FD_FIRST + i) < 0)
 			return -errno;
 	return 0;
 }
 
 /* In the child. Returns the errno that stopped it. */
-static int become(const struct direct *d, const struct launch *l, const int fds[static LAUNCH_FDS])
+static int become(const struct direct *d, const struct launch *l, char **argv, const int fds[static VMM_FDS])
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	sigset_t none;
@@ -75,7 +75,7 @@ static int become(const struct direct *d, const struct launch *l, const int fds[
 	if (setsid() < 0 || null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(l->log, 2) < 0)
 		return errno;
 	(void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* huge pages cost a waiting guest 3 to 4 MiB */
-	int r = give_up_rights(d, l->kvm);
+	int r = give_up_rights(d, l->plan.kvm);
 	if (r == 0)
 		r = arrange_descriptors(fds);
 	if (r < 0)
@@ -84,24 +84,26 @@ static int become(const struct direct *d, const struct launch *l, const int fds[
 		(void)signal(n, SIG_DFL);
 	sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
-	execv(l->argv[0], l->argv);
+	execv(argv[0], argv);
 	return errno;
 }
 
-static pid_t begin(const struct direct *d, const struct launch *l, const int fds[static LAUNCH_FDS], int *ret_pidfd, struct err *e)
+static pid_t begin(const struct direct *d, const struct launch *l, const int fds[static VMM_FDS], int *ret_pidfd, struct err *e)
 {
 	int report[2], cause = 0;
 
 	if (pipe2(report, O_CLOEXEC) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "make a pipe");
+	char **argv = vmm_argv(d->program, &l->plan);
 	pid_t pid = fork();
 	if (pid == 0) {
-		int out = fcntl(report[1], F_DUPFD_CLOEXEC, LAUNCH_FD_END);
-		cause = become(d, l, fds);
+		int out = fcntl(report[1], F_DUPFD_CLOEXEC, VMM_FD_END);
+		cause = become(d, l, argv, fds);
 		ssize_t n = write(out, &cause, sizeof cause);
 		_exit(n == sizeof cause ? 127 : 126);
 	}
 	int failed = errno;
+	vmm_argv_free(argv);
 	(void)close(report[1]);
 	ssize_t n = pid < 0 ? 0 : read(report[0], &cause, sizeof cause);
 	(void)close(report[0]);
@@ -114,7 +116,7 @@ static pid_t begin(const struct direct *d, const struct launch *l, const int fds
 			(void)process_wait(pidfd, NULL);
 			(void)close(pidfd);
 		}
-		return err_sys(e, ERR_UNAVAILABLE, n ? cause : -pidfd, "start %s (package qemu-system-x86)", l->argv[0]);
+		return err_sys(e, ERR_UNAVAILABLE, n ? cause : -pidfd, "start %s (package qemu-system-x86)", d->program);
 	}
 	*ret_pidfd = pidfd;
 	return pid;
@@ -125,7 +127,7 @@ static void direct_start(struct launcher *base, const struct launch *l, launched
 	const struct direct *d = container_of(base, struct direct, base);
 	auto_free char *path = xasprintf("%s/sha256-%s/root.erofs", d->images, strchr(l->image, ':') + 1);
 	auto_fd int image = open(path, O_RDONLY | O_CLOEXEC);
-	int fds[LAUNCH_FDS], pidfd = -EBADF;
+	int fds[VMM_FDS], pidfd = -EBADF;
 	struct err e;
 
 	if (image < 0) {
@@ -134,7 +136,7 @@ static void direct_start(struct launcher *base, const struct launch *l, launched
 		return;
 	}
 	memcpy(fds, l->fds, sizeof fds);
-	fds[LAUNCH_FD_IMAGE - LAUNCH_FD_FIRST] = image;
+	fds[VMM_FD_IMAGE - VMM_FD_FIRST] = image;
 	pid_t pid = begin(d, l, fds, &pidfd, &e);
 	done(ctx, pid < 0 ? &e : NULL, pid, pidfd);
 }
@@ -151,15 +153,22 @@ static void direct_free(struct launcher *base)
 	struct direct *d = container_of(base, struct direct, base);
 
 	free(d->images);
+	free(d->program);
 	free(d);
 }
 
-struct launcher *launcher_direct(const char *images, uid_t uid, gid_t gid)
+struct launcher *launcher_direct(const char *images, const char *program, uid_t uid, gid_t gid, struct err *e)
 {
+	program = program ? program : VMM_PROGRAM;
+	if (access(program, X_OK) < 0) {
+		(void)err_sys(e, ERR_UNAVAILABLE, errno, "%s (package qemu-system-x86)", program);
+		return NULL;
+	}
 	struct direct *d = xcalloc(1, sizeof *d);
 
 	d->base = (struct launcher){ .start = direct_start, .kill = direct_kill, .free = direct_free };
 	d->images = xstrdup(images);
+	d->program = xstrdup(program);
 	d->uid = uid;
 	d->gid = gid;
 	return &d->base;

@@ -1,39 +1,23 @@
 /* Starting a QEMU, and ending it: all that the boundary needs somebody with rights for.
  *
- * A launcher gets a command line and descriptors, and answers with a process. The daemon that asks has no rights of its own: it can neither
+ * A launcher gets a plan and descriptors, and answers with a process. The daemon that asks has no rights of its own: it can neither
  * open an image's file system, nor signal a QEMU, which belongs to another user. Hence `image` is a name and not a descriptor, and ending
  * a process is the launcher's. What it hands out is believed; what it is asked for it has to check. */
 #ifndef CAISSON_BOUNDARY_VM_LAUNCH_H
 #define CAISSON_BOUNDARY_VM_LAUNCH_H
 
 #include "base/err.h"
-
-/* The numbers under which QEMU finds its descriptors; vmm_argv (command.h) writes them. */
-enum launch_fd {
-	LAUNCH_FD_FIRST = 3,
-	LAUNCH_FD_IMAGE = LAUNCH_FD_FIRST, /* opened by the launcher, read-only */
-	LAUNCH_FD_DISK,
-	LAUNCH_FD_GUEST,  /* listening sockets */
-	LAUNCH_FD_QMP,
-	LAUNCH_FD_RAM,    /* the guest's memory, when it is a file */
-	LAUNCH_FD_INITRD,
-	LAUNCH_FD_KERNEL,
-	LAUNCH_FD_END,
-	LAUNCH_FDS = LAUNCH_FD_END - LAUNCH_FD_FIRST,
-};
+#include "model/vmm.h"
 
 struct launch {
 	const char *id;           /* whose it is: 36 characters [0-9a-f-], one process at a time */
 	const char *image;        /* digest, "sha256:..." */
-	char *const *argv;
-	int fds[LAUNCH_FDS];      /* [number - LAUNCH_FD_FIRST]; negative = there is none. Borrowed, close-on-exec here. IMAGE is ignored */
+	struct vmm_plan plan;
+	int fds[VMM_FDS];         /* [number - VMM_FD_FIRST]; negative = there is none. Borrowed, close-on-exec here. IMAGE is ignored */
 	int log;                  /* its standard error */
-	bool kvm;                 /* it needs /dev/kvm */
-	uint64_t memory_mib;      /* of the guest; QEMU itself comes on top */
-	double cpus;
 };
 
-/* pid and pidfd (the callee's) of a process that has begun with the program of argv. Or e, and there is no process. */
+/* pid and pidfd (the callee's) of a process that runs QEMU. Or e, and there is no process. */
 typedef void (*launched_fn)(void *ctx, const struct err *e, pid_t pid, int pidfd);
 
 struct launcher {
@@ -46,7 +30,7 @@ struct launcher {
 };
 
 /* Starts them itself, as root or with the caller's rights, and not jailed: for tests. uid 0 = stay who we are. images: the folder
- * of image/image.h. */
-struct launcher *launcher_direct(const char *images, uid_t uid, gid_t gid);
+ * of image/image.h. program: NULL = VMM_PROGRAM. NULL with e when that is not there. */
+struct launcher *launcher_direct(const char *images, const char *program, uid_t uid, gid_t gid, struct err *e);
 
 #endif

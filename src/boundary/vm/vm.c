@@ -1,7 +1,6 @@
 #include "boundary/vm/vm.h"
 
 #include "boundary/vm/ask.h"
-#include "boundary/vm/command.h"
 #include "boundary/vm/monitor.h"
 #include "boundary/vm/place.h"
 #include "boundary/vm/vmm.h"
@@ -297,26 +296,17 @@ static void on_launched(void *ctx, const struct err *why, pid_t pid, int pidfd)
 	m->ask = ask_new(m->vm->loop, fd, put_setup, GUEST_SETUP_DONE, BOOT_MS, on_setup, m);
 }
 
-static void launch_with(struct machine *m, const int fds[static LAUNCH_FDS], int log)
+static void launch_with(struct machine *m, const int fds[static VMM_FDS], int log)
 {
 	const struct vm *v = m->vm;
-	struct vmm_plan plan = {
-		.program = v->o.program,
-		.kvm = v->o.kvm,
-		.tsc_khz = v->tsc_khz,
-		.cpus = (unsigned)ceil(m->resources.cpus),
-		.memory_mib = m->resources.memory_mib,
-		.keep_disk = !m->ephemeral,
-	};
-	char **argv = vmm_argv(&plan);
-	struct launch l = { .id = m->id, .image = m->image, .argv = argv, .log = log, .kvm = v->o.kvm,
-			    .memory_mib = plan.memory_mib, .cpus = m->resources.cpus };
+	struct launch l = { .id = m->id, .image = m->image, .log = log,
+			    .plan = { .begin = VMM_BOOT, .ram = VMM_RAM_OWN, .kvm = v->o.kvm, .keep_disk = !m->ephemeral, .tsc_khz = v->tsc_khz,
+				      .cpu_millis = (uint64_t)ceil(m->resources.cpus * 1000), .memory_mib = m->resources.memory_mib } };
 
 	memcpy(l.fds, fds, sizeof l.fds);
 	m->launching = true;
 	m->state = LAUNCHING;
 	v->o.launcher->start(v->o.launcher, &l, on_launched, m);
-	vmm_argv_free(argv);
 }
 
 /* Fails only while there is no QEMU yet. */
@@ -332,7 +322,7 @@ static int launch(struct machine *m, struct err *e)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "open the kernel %s", m->vm->o.kernel);
 	if (disk < 0 || log < 0 || guest < 0 || qmp < 0)
 		return err_set(e, ERR_UNAVAILABLE, EIO, "open the sandbox's disk, log or sockets");
-	launch_with(m, (const int[LAUNCH_FDS]){ -EBADF, disk, guest, qmp, -EBADF, m->vm->initrd, kernel }, log);
+	launch_with(m, (const int[VMM_FDS]){ -EBADF, disk, guest, qmp, -EBADF, m->vm->initrd, kernel }, log);
 	return 0;
 }
 
@@ -729,7 +719,6 @@ static int vm_open_guest(struct boundary *b, const char *id, struct err *e)
 
 static void free_vm(struct vm *v)
 {
-	free((void *)(uintptr_t)v->o.program);
 	free((void *)(uintptr_t)v->o.data);
 	free((void *)(uintptr_t)v->o.kernel);
 	close_fd(v->initrd);
@@ -789,12 +778,6 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 		.open_guest = vm_open_guest,
 		.free = vm_free,
 	};
-	const char *program = o->program ? o->program : "/usr/bin/qemu-system-x86_64";
-
-	if (access(program, X_OK) < 0) {
-		(void)err_sys(e, ERR_UNAVAILABLE, errno, "%s (package qemu-system-x86)", program);
-		return NULL;
-	}
 	int initrd = place_initrd(o->modules, (struct str){ o->guest, o->guest_len }, e);
 	if (initrd < 0)
 		return NULL;
@@ -802,7 +785,6 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 	v->base.ops = &ops;
 	v->loop = loop;
 	v->o = *o;
-	v->o.program = xstrdup(program);
 	v->o.data = xstrdup(o->data);
 	v->o.kernel = xstrdup(o->kernel);
 	v->o.modules = NULL;

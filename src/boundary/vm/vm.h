@@ -10,7 +10,6 @@
 #include "boundary/vm/launch.h"
 
 struct vm_options {
-	const char *program;         /* NULL = /usr/bin/qemu-system-x86_64 */
 	const char *data;            /* absolute path of a folder that is there; one folder per sandbox is kept in it */
 	const char *kernel, *modules; /* paths, image/vm.h */
 	const void *guest;           /* the guest's program */
