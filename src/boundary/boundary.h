@@ -29,6 +29,8 @@ struct boundary_spec {
 	/* What the guest is told at its start. user and workdir NULL: the guest's own defaults. */
 	const char *user, *workdir;
 	const struct pairs *env; /* or NULL; at most BOUNDARY_ENV_MAX bytes, each pair counted as name + value + 2 */
+	/* create only: the id of a snapshot that it begins as, or NULL. Image and size of the disk are then the snapshot's. */
+	const char *from_snapshot;
 };
 #define BOUNDARY_ENV_MAX 4096
 
@@ -41,6 +43,8 @@ struct boundary;
 typedef void (*boundary_done_fn)(void *ctx, const struct err *e); /* e NULL = done */
 typedef void (*boundary_usage_fn)(void *ctx, const struct err *e, const struct usage *u);
 typedef void (*boundary_list_fn)(void *ctx, const struct err *e, const char *const *ids, const bool *started, size_t n);
+typedef void (*boundary_snapshot_fn)(void *ctx, const struct err *e, uint64_t bytes); /* bytes: what it takes on this host */
+typedef void (*boundary_snapshots_fn)(void *ctx, const struct err *e, const char *const *ids, size_t n);
 /* Not called for an end that stop or destroy asked for. */
 typedef void (*boundary_exit_fn)(void *ctx, const char *id, const struct boundary_exit *x);
 
@@ -56,6 +60,15 @@ struct boundary_ops {
 	void (*pause)(struct boundary *b, const char *id, boundary_done_fn done, void *ctx);
 	void (*resume)(struct boundary *b, const char *id, boundary_done_fn done, void *ctx);
 	void (*usage)(struct boundary *b, const char *id, boundary_usage_fn done, void *ctx);
+	/* Snapshots, with BOUNDARY_CAN_SNAPSHOT_DISK (else NULL). A snapshot is the state of a sandbox at one moment, kept under an id of
+	 * the caller's (36 characters [0-9a-f-]): its disk, and with `memory` (BOUNDARY_CAN_SNAPSHOT_MEMORY) all that runs in it. It is whole
+	 * or not there, depends on no sandbox, and no sandbox depends on it: dropping it harms none that was made from it.
+	 *
+	 * snapshot: of a running, paused or stopped sandbox, which is held still as long as it takes and goes on as it was. It fails when
+	 * the sandbox ends or is destroyed meanwhile. drop: succeeds also when it is not there. list_snapshots: of this data folder. */
+	void (*snapshot)(struct boundary *b, const char *id, const char *snapshot, bool memory, boundary_snapshot_fn done, void *ctx);
+	void (*drop_snapshot)(struct boundary *b, const char *snapshot, boundary_done_fn done, void *ctx);
+	void (*list_snapshots)(struct boundary *b, boundary_snapshots_fn done, void *ctx);
 	/* A connected stream to PID 1: non-blocking, close-on-exec, owned by the caller. Returns it or a negative errno. */
 	int (*open_guest)(struct boundary *b, const char *id, struct err *e);
 	void (*free)(struct boundary *b); /* leaves the sandboxes alone */

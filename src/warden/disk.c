@@ -9,10 +9,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <linux/loop.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <sys/fsuid.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -61,12 +63,46 @@ static int write_file(int dir, const char *name, uid_t owner, mode_t mode, const
 	return fchown(fd, owner, owner) < 0 ? -errno : 0;
 }
 
+#define SEED_MAX 256
+
+/* A small plain file as text, at most SEED_MAX - 1 bytes of it; else a negative errno. */
+static ssize_t read_plain(int dir, const char *name, char ret[static SEED_MAX])
+{
+	struct stat st;
+
+	auto_fd int fd = mnt_open_beneath(dir, name, O_RDONLY | O_NONBLOCK, false);
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return -EINVAL;
+	ssize_t n = read(fd, ret, SEED_MAX - 1);
+	if (n < 0)
+		return -errno;
+	ret[n] = '\0';
+	return n;
+}
+
+static void hosts_text(char ret[static SEED_MAX], const char *hostname)
+{
+	snprintf(ret, SEED_MAX, "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t%.64s\n", hostname);
+}
+
+static void machine_id_text(char ret[static SEED_MAX], const char *id)
+{
+	size_t n = 0;
+
+	for (const char *p = id; *p && n < 32; p++)
+		if (*p != '-')
+			ret[n++] = *p;
+	ret[n++] = '\n';
+	ret[n] = '\0';
+}
+
 /* The upper directory before anybody sees it: plain files over the image's, so that /etc/hostname tells the truth and no
  * resolver of the host is named. */
 static int seed_upper(int disk, uid_t owner, const struct disk_seed *s)
 {
-	char text[256], machine_id[34];
-	size_t n = 0;
+	char text[SEED_MAX];
 
 	auto_fd int upper = openat(disk, "upper", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (upper < 0 || mkdirat(upper, "etc", 0755) < 0)
@@ -76,20 +112,43 @@ static int seed_upper(int disk, uid_t owner, const struct disk_seed *s)
 		return -errno;
 	snprintf(text, sizeof text, "%s\n", s->hostname);
 	int rc = write_file(etc, "hostname", owner, 0644, text);
-	snprintf(text, sizeof text, "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t%s\n", s->hostname);
+	hosts_text(text, s->hostname);
 	if (rc == 0)
 		rc = write_file(etc, "hosts", owner, 0644, text);
 	/* Nobody listens there: a name is refused at once instead of after seconds. */
 	if (rc == 0)
 		rc = write_file(etc, "resolv.conf", owner, 0644, "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n");
-	for (const char *p = s->id; *p && n < 32; p++)
-		if (*p != '-')
-			machine_id[n++] = *p;
-	machine_id[n++] = '\n';
-	machine_id[n] = '\0';
+	machine_id_text(text, s->id);
 	if (rc == 0)
-		rc = write_file(etc, "machine-id", owner, 0444, machine_id);
+		rc = write_file(etc, "machine-id", owner, 0444, text);
 	return rc;
+}
+
+/* A sandbox that was made from another's disk is another machine. What it finds in /etc was the other one's to arrange, so nothing
+ * there is followed or believed, and what is no plain file is left as it is. */
+static void reseed_upper(int disk, const struct disk_seed *s)
+{
+	char old[SEED_MAX], was[SEED_MAX], text[SEED_MAX];
+
+	auto_fd int upper = openat(disk, "upper", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	auto_fd int etc = upper < 0 ? -EBADF : mnt_open_beneath(upper, "etc", O_RDONLY | O_DIRECTORY, false);
+	if (etc < 0)
+		return;
+	if (read_plain(etc, "hostname", old) > 0) {
+		old[strcspn(old, "\n")] = '\0';
+		hosts_text(was, old);
+		/* Only where nobody has changed it. */
+		bool ours = read_plain(etc, "hosts", text) > 0 && streq(text, was);
+		hosts_text(text, s->hostname);
+		if (ours && unlinkat(etc, "hosts", 0) == 0)
+			(void)write_file(etc, "hosts", 0, 0644, text);
+		snprintf(text, sizeof text, "%s\n", s->hostname);
+		if (unlinkat(etc, "hostname", 0) == 0)
+			(void)write_file(etc, "hostname", 0, 0644, text);
+	}
+	machine_id_text(text, s->id);
+	if (read_plain(etc, "machine-id", old) > 0 && unlinkat(etc, "machine-id", 0) == 0)
+		(void)write_file(etc, "machine-id", 0, 0444, text);
 }
 
 static int make_layers(int mount)
@@ -236,6 +295,23 @@ static int copy_sparse(int from, int to)
 	return 0;
 }
 
+int disk_copy(int disks_fd, int from, int to, struct err *e)
+{
+	struct statvfs fs;
+	struct stat st;
+
+	if (ioctl(to, FICLONE, from) == 0)
+		return 0;
+	if (fstat(from, &st) < 0 || fstatvfs(disks_fd, &fs) < 0)
+		return err_sys(e, ERR_UNAVAILABLE, errno, "look for free disk space");
+	uint64_t need = (uint64_t)st.st_blocks * 512, avail = (uint64_t)fs.f_bavail * fs.f_frsize;
+	if (avail < HOST_RESERVE || need > avail - HOST_RESERVE)
+		return err_set(e, ERR_UNAVAILABLE, ENOSPC, "no room for a copy of %llu MiB: the data folder has %llu MiB free, %llu of them kept back",
+			       (unsigned long long)(need / MIB), (unsigned long long)(avail / MIB), HOST_RESERVE / MIB);
+	int rc = copy_sparse(from, to);
+	return rc < 0 ? err_sys(e, ERR_UNAVAILABLE, -rc, "copy the disk") : 0;
+}
+
 static int mount_file(int fd, bool kept, struct disk *ret, struct err *e)
 {
 	char source[32];
@@ -315,7 +391,7 @@ bool disk_is_bound(const struct place *p, const char *id, unsigned loop)
 	return fd >= 0 && loop_is_bound(loop, fd) == 1;
 }
 
-int disk_open_file(const struct place *p, const char *id, unsigned loop, int userns_fd, struct disk *ret, struct err *e)
+int disk_open_file(const struct place *p, const char *id, unsigned loop, int userns_fd, const struct disk_seed *seed, struct disk *ret, struct err *e)
 {
 	char file[64];
 
@@ -332,6 +408,8 @@ int disk_open_file(const struct place *p, const char *id, unsigned loop, int use
 	(void)fs_remove_tree_at(ret->mount, "work");
 	if (mkdirat(ret->mount, "work", 0700) < 0)
 		rc = err_sys(e, ERR_UNAVAILABLE, errno, "clean the disk");
+	if (rc == 0 && seed)
+		reseed_upper(ret->mount, seed);
 	if (rc == 0)
 		rc = map_owners(ret, userns_fd, e);
 	if (rc < 0)
@@ -412,6 +490,21 @@ void disk_remove_unfinished(int disks_fd)
 {
 	static const char *const prefixes[] = { "making-", "spare-" };
 	(void)remove_named(disks_fd, prefixes, 2, UINT_MAX);
+}
+
+void disk_remove_making(int disks_fd, const char *id)
+{
+	int fd = openat(disks_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!dir) {
+		close_fd(fd);
+		return;
+	}
+	for (struct dirent *d; (d = readdir(dir));)
+		if (strncmp(d->d_name, "making-", 7) == 0 && strstr(d->d_name, id))
+			(void)unlinkat(disks_fd, d->d_name, 0);
+	(void)closedir(dir);
 }
 
 void disk_remove_spares(int disks_fd, const char *prefix)

@@ -29,9 +29,12 @@ int disk_make_memory(uint64_t mib, uid_t owner, const struct disk_seed *seed, st
 int disk_make_file(const struct place *p, const char *name, uint64_t mib, bool journal, struct disk *ret, struct err *e);
 /* Turns a fresh mount into the sandbox's: seeds it, maps its owners. */
 int disk_settle(const struct disk *d, int userns_fd, const struct disk_seed *seed, struct err *e);
-/* Mounts the kept disk of a stopped sandbox. ERR_UNAVAILABLE with EBUSY while the kernel is still letting go of it (loop is the
+/* The same bytes in another file of the folder: shared where the host's file system can, else only what holds data, and only if that
+ * leaves the host its reserve. */
+int disk_copy(int disks_fd, int from, int to, struct err *e);
+/* Mounts the kept disk of a stopped sandbox. seed: not NULL for one that was made from another's disk; it gets a name of its own. ERR_UNAVAILABLE with EBUSY while the kernel is still letting go of it (loop is the
  * number it had last), ERR_NOT_FOUND when there is none. */
-int disk_open_file(const struct place *p, const char *id, unsigned loop, int userns_fd, struct disk *ret, struct err *e);
+int disk_open_file(const struct place *p, const char *id, unsigned loop, int userns_fd, const struct disk_seed *seed, struct disk *ret, struct err *e);
 bool disk_is_bound(const struct place *p, const char *id, unsigned loop);
 /* The sandbox's root: the disk over the image. owner: who the file system is written as (DISK_FILE). */
 int disk_overlay(const struct place *p, const struct disk *d, enum disk_kind kind, int lower_fd, uid_t owner, bool is_volatile, int *ret_root,
@@ -44,6 +47,7 @@ void disk_close(struct disk *d);
 bool disk_remove_trash(int disks_fd, unsigned at_most);
 /* What a crash left of half-made files and of spares: before there are any of our own. */
 void disk_remove_unfinished(int disks_fd);
+void disk_remove_making(int disks_fd, const char *id); /* the half-made ones with this in their name */
 /* Of one warden, which is gone. */
 void disk_remove_spares(int disks_fd, const char *prefix);
 /* The data folder will not be used again. */

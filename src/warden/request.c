@@ -1,4 +1,5 @@
 #include "warden/serve.h"
+#include "warden/snapshot.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -82,6 +83,7 @@ static int do_stop(struct warden *w, struct sandbox *s, const struct warden_requ
 
 void request_destroy(struct warden *w, struct sandbox *s, const struct warden_request *rq)
 {
+	snapshot_cancel(w, rq->id);
 	/* One that nobody knows may have left things all the same: a disk of before a reboot, a half-made group. */
 	if (!s) {
 		s = warden_add(w, rq->id);
@@ -137,11 +139,37 @@ static int do_usage(struct warden *w, struct sandbox *s, const struct warden_req
 	return 1;
 }
 
+static int do_snapshot(struct warden *w, struct sandbox *s, const struct warden_request *rq, struct err *e)
+{
+	return snapshot_take(w, s, rq, e);
+}
+
+static int do_clone(struct warden *w, struct sandbox *s, const struct warden_request *rq, struct err *e)
+{
+	(void)s;
+	return snapshot_clone(w, rq, e);
+}
+
+static int do_drop_snapshot(struct warden *w, struct sandbox *s, const struct warden_request *rq, struct err *e)
+{
+	(void)s;
+	int rc = snapshot_drop(w, rq->snapshot);
+	return rc < 0 ? err_sys(e, ERR_UNAVAILABLE, -rc, "remove the snapshot") : 0;
+}
+
+static int do_list_snapshots(struct warden *w, struct sandbox *s, const struct warden_request *rq, struct err *e)
+{
+	(void)s;
+	int rc = snapshot_list(w, rq->serial);
+	return rc < 0 ? err_sys(e, ERR_UNAVAILABLE, -rc, "list the snapshots") : 0;
+}
+
 /* The policy: what may be asked, of a sandbox in which life, with which part of the record read. */
 static const struct entry {
 	const char *name;
 	handler handle;
 	bool one;	    /* names a sandbox */
+	bool snapshot;	    /* names a snapshot */
 	bool spec;	    /* reads image, limits, host name and the guest's words */
 	unsigned permitted; /* with `one` */
 } table[WARDEN_LAST_REQUEST + 1] = {
@@ -154,6 +182,10 @@ static const struct entry {
 	[WARDEN_PAUSE] = { "pause", do_pause, .one = true, .permitted = IN_RUNNING },
 	[WARDEN_RESUME] = { "resume", do_resume, .one = true, .permitted = IN_RUNNING },
 	[WARDEN_USAGE] = { "usage", do_usage, .one = true, .permitted = IN_ANY },
+	[WARDEN_SNAPSHOT] = { "snapshot", do_snapshot, .one = true, .snapshot = true, .permitted = IN_RUNNING | IN_STOPPED },
+	[WARDEN_CLONE] = { "clone", do_clone, .one = true, .snapshot = true, .permitted = IN_ABSENT },
+	[WARDEN_DROP_SNAPSHOT] = { "drop a snapshot", do_drop_snapshot, .snapshot = true },
+	[WARDEN_LIST_SNAPSHOTS] = { "list snapshots", do_list_snapshots },
 };
 
 static bool text_ends(const char *p, size_t size)
@@ -208,8 +240,8 @@ static int check_spec(const struct warden_request *rq, struct err *e)
 		return err_set(e, ERR_INVALID, EINVAL, "pids: 4 to 1000000");
 	if (!within(rq->cpu_millis, 10, 1024000))
 		return err_set(e, ERR_INVALID, EINVAL, "cpus: 0.01 to 1024");
-	if (rq->ephemeral > 1)
-		return err_set(e, ERR_INVALID, EINVAL, "ephemeral: 0 or 1");
+	if (rq->ephemeral > 1 || rq->fresh > 1)
+		return err_set(e, ERR_INVALID, EINVAL, "ephemeral, fresh: 0 or 1");
 	return 0;
 }
 
@@ -247,6 +279,8 @@ void request_handle(struct warden *w, const struct warden_request *rq, size_t si
 	int rc = 0;
 	if (entry->one && !record_id_valid(rq->id))
 		rc = err_set(&e, ERR_INVALID, EINVAL, "id: 36 characters of 0-9, a-f and -");
+	if (entry->snapshot && rc == 0 && !record_id_valid(rq->snapshot))
+		rc = err_set(&e, ERR_INVALID, EINVAL, "snapshot: 36 characters of 0-9, a-f and -");
 	const char *id = entry->one && rc == 0 ? rq->id : "";
 	if (rc == 0 && entry->spec)
 		rc = check_spec(rq, &e);

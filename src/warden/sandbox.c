@@ -304,6 +304,7 @@ int sandbox_boot(struct keeper *k, struct sandbox *s, const struct warden_reques
 	struct image_use *image;
 
 	bool known = s->record.image_digest[0];
+	const struct disk_seed seed = { rq->id, rq->hostname };
 
 	if (s->record.disk_kind != DISK_FILE || s->record.ephemeral)
 		return err_set(e, ERR_GONE, ENOENT, "the sandbox is ephemeral and its disk went with its end");
@@ -317,7 +318,9 @@ int sandbox_boot(struct keeper *k, struct sandbox *s, const struct warden_reques
 		return rc;
 	s->slot = pool_slot_get(k->pool, e);
 	memcpy(s->record.image_digest, rq->image_digest, sizeof s->record.image_digest);
-	rc = s->slot ? disk_open_file(k->place, s->record.id, s->record.loop, s->slot->userns, &disk, e) : -EAGAIN;
+	rc = s->slot ? disk_open_file(k->place, s->record.id, s->record.loop, s->slot->userns, rq->fresh ? &seed : NULL, &disk, e) : -EAGAIN;
+	if (rc == 0 && rq->fresh)
+		s->record.ephemeral = rq->ephemeral;
 	if (rc == 0)
 		rc = bring_up(k, s, rq, &disk, image, e);
 	if (rc < 0) {

@@ -6,6 +6,8 @@
 
 #define BUCKETS 4096u
 
+struct snapshot_job; /* snapshot.h */
+
 struct warden {
 	int daemon; /* its socket */
 	int epoll;
@@ -17,6 +19,7 @@ struct warden {
 	struct sandbox *buckets[BUCKETS];
 	struct sandbox *busy; /* to be looked at on every tick */
 	size_t count;
+	struct snapshot_job *jobs;
 };
 
 struct sandbox *warden_find(struct warden *w, const char *id);

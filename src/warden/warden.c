@@ -5,6 +5,7 @@
 #include "sys/process.h"
 #include "warden/inside.h"
 #include "warden/serve.h"
+#include "warden/snapshot.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -148,6 +149,7 @@ static void answer_waiters(struct warden *w, struct sandbox *s, const struct err
 
 void warden_kill(struct warden *w, struct sandbox *s)
 {
+	snapshot_cancel(w, s->record.id);
 	sandbox_kill(&w->keeper, s);
 	if (s->life == LIFE_ENDING)
 		warden_set_busy(w, s, true);
@@ -184,6 +186,7 @@ void warden_sweep(struct warden *w, struct sandbox *s)
 static void on_end(struct warden *w, struct sandbox *s)
 {
 	s->untold = s->life == LIFE_RUNNING; /* nobody asked for it */
+	snapshot_cancel(w, s->record.id);
 	if (s->untold)
 		cgroup_kill(&w->groups, s->record.id); /* strays that entered the group but not the pid namespace: none are known */
 	sandbox_ended(&w->keeper, s);
@@ -194,6 +197,8 @@ static void on_event(struct warden *w, void *source)
 {
 	struct helper *helper = source == &w->disk_helper ? &w->disk_helper : source == &w->space_helper ? &w->space_helper : NULL;
 
+	if (snapshot_event(w, source))
+		return;
 	if (!helper) {
 		on_end(w, source);
 	} else if (!pool_take(&w->pool, helper)) {
@@ -429,6 +434,7 @@ static void end_all(struct warden *w)
 
 static void finish(struct warden *w)
 {
+	snapshot_cancel_all(w);
 	bool empty = w->count == 0, no_more = w->place.options && w->place.options->end_all;
 
 	/* The sandboxes stay; what we hold of them are copies. */

@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#define WARDEN_MAGIC 0x43574432u /* "CWD2"; changes with any field */
+#define WARDEN_MAGIC 0x43574433u /* "CWD3"; changes with any field */
 enum warden_op {
 	WARDEN_PROBE = 1, /* the answer's message is the run folder: RUN/s/<id>.sock are the guests' sockets */
 	WARDEN_LIST,	  /* answers one WARDEN_ITEM per sandbox (same serial), then the final answer */
@@ -23,7 +23,11 @@ enum warden_op {
 	WARDEN_PAUSE,
 	WARDEN_RESUME,
 	WARDEN_USAGE,
-	WARDEN_LAST_REQUEST = WARDEN_USAGE,
+	WARDEN_SNAPSHOT,       /* the answer's disk_bytes: what it takes */
+	WARDEN_CLONE,	       /* a new stopped sandbox whose disk is the snapshot's; then WARDEN_START with `fresh` */
+	WARDEN_DROP_SNAPSHOT,  /* not there is success */
+	WARDEN_LIST_SNAPSHOTS, /* as WARDEN_LIST, of snapshots */
+	WARDEN_LAST_REQUEST = WARDEN_LIST_SNAPSHOTS,
 	/* from the warden */
 	WARDEN_ITEM,
 	WARDEN_EXIT, /* unasked, serial 0: PID 1 of a sandbox has ended by itself */
@@ -34,12 +38,14 @@ struct warden_request {
 	uint32_t magic, op;
 	uint64_t serial; /* not 0 */
 	char id[40];
+	char snapshot[40];
 	char image_digest[80];
 	char hostname[64];
 	char user[64];					 /* empty = the guest's default */
 	char workdir[256];				 /* empty = the guest's default */
 	uint64_t memory_mib, disk_mib, pids, cpu_millis; /* cpu_millis: 1000 = one core */
 	uint32_t ephemeral;
+	uint32_t fresh; /* start: the disk came from a snapshot, and is this sandbox's for the first time */
 	uint32_t env_len; /* bytes of env in use */
 	char env[4096];	  /* NAME=value NUL NAME=value NUL ... handed on as it is */
 };

@@ -41,7 +41,17 @@ bool suite_create(const char *id, bool ephemeral, struct err *e)
 	return drive_until(&suite.d, &o.done) && o.good;
 }
 
-static bool suite_start(const char *id, struct err *e)
+bool suite_create_from(const char *id, const char *snapshot, bool ephemeral, struct err *e)
+{
+	struct outcome o = { .e = e };
+	struct boundary_spec spec = spec_of(id, ephemeral);
+
+	spec.from_snapshot = snapshot;
+	suite.b->ops->create(suite.b, &spec, on_done, &o);
+	return drive_until(&suite.d, &o.done) && o.good;
+}
+
+bool suite_start(const char *id, struct err *e)
 {
 	struct outcome o = { .e = e };
 	struct boundary_spec spec = spec_of(id, false);
@@ -250,7 +260,8 @@ int contract_run(const struct contract_kind *kind)
 	const struct {
 		const struct CMUnitTest *v;
 		size_t n;
-	} parts[] = { { run_tests, run_tests_n }, { session_tests, session_tests_n }, { file_tests, file_tests_n }, { life_tests, life_tests_n } };
+	} parts[] = { { run_tests, run_tests_n }, { session_tests, session_tests_n }, { file_tests, file_tests_n }, { life_tests, life_tests_n },
+		    { snapshot_tests, snapshot_tests_n } };
 	const char *skip = NULL;
 	size_t n = 0;
 

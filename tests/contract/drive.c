@@ -98,7 +98,7 @@ static void turn(struct drive *d, const bool *flag, uint64_t ms)
 
 	uv_timer_init(d->loop, &t);
 	t.data = &late;
-	uv_timer_start(&t, on_time, ms, 0);
+	uv_timer_start(&t, on_time, ms, 10); /* again and again: one that fires before the loop waits would leave it waiting */
 	while (!late && !(flag && *flag))
 		uv_run(d->loop, UV_RUN_ONCE);
 	t.data = &closed;

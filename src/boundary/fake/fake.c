@@ -170,13 +170,20 @@ static int start(struct fake *f, const struct boundary_spec *spec, struct err *e
 	return 0;
 }
 
+/* DIR/snapshot-<id> is one, DIR/making-<id> a half-made one. */
+static char *snapshot_path(const struct fake *f, const char *prefix, const char *snapshot)
+{
+	return xasprintf("%s/%s%s", f->dir, prefix, snapshot);
+}
+
 static int create(struct fake *f, const struct boundary_spec *spec, struct err *e)
 {
 	auto_free char *dir = path_of(f, spec->id), *mark = xasprintf("%s/ephemeral", dir);
 
-	if (!id_valid(spec->id))
+	if (!id_valid(spec->id) || (spec->from_snapshot && !id_valid(spec->from_snapshot)))
 		return err_set(e, ERR_INVALID, EINVAL, "not a sandbox id");
-	int r = place_make(dir, e);
+	auto_free char *from = spec->from_snapshot ? snapshot_path(f, "snapshot-", spec->from_snapshot) : NULL;
+	int r = from ? place_copy(from, dir, e) : place_make(dir, e);
 	if (r < 0)
 		return r;
 	if (spec->ephemeral)
@@ -271,6 +278,71 @@ static void fake_usage(struct boundary *b, const char *id, boundary_usage_fn don
 	done(ctx, NULL, &u);
 }
 
+static int take_snapshot(struct fake *f, const char *id, const char *snapshot, uint64_t *ret_bytes, struct err *e)
+{
+	struct started *s = find(f, id);
+	auto_free char *dir = path_of(f, id), *making = snapshot_path(f, "making-", snapshot), *made = snapshot_path(f, "snapshot-", snapshot);
+
+	if (!id_valid(id) || !id_valid(snapshot))
+		return err_set(e, ERR_INVALID, EINVAL, "not an id");
+	if (access(made, F_OK) == 0)
+		return err_set(e, ERR_CONFLICT, EEXIST, "there is a snapshot %s already", snapshot);
+	if (s)
+		place_hold(dir, true);
+	int r = place_copy(dir, making, e);
+	if (s)
+		place_hold(dir, false);
+	if (r == 0 && rename(making, made) < 0)
+		r = err_sys(e, ERR_UNAVAILABLE, errno, "keep the snapshot");
+	if (r < 0)
+		(void)place_remove(making, NULL);
+	else
+		*ret_bytes = place_bytes(made);
+	return r;
+}
+
+static void fake_snapshot(struct boundary *b, const char *id, const char *snapshot, bool memory, boundary_snapshot_fn done, void *ctx)
+{
+	struct err e;
+	uint64_t bytes = 0;
+
+	if (memory)
+		err_set(&e, ERR_UNSUPPORTED, EOPNOTSUPP, "the fake boundary keeps disks, not what runs");
+	bool good = !memory && take_snapshot(fake_of(b), id, snapshot, &bytes, &e) == 0;
+	done(ctx, good ? NULL : &e, bytes);
+}
+
+static void fake_drop_snapshot(struct boundary *b, const char *snapshot, boundary_done_fn done, void *ctx)
+{
+	auto_free char *dir = snapshot_path(fake_of(b), "snapshot-", snapshot);
+	struct err e;
+
+	if (!id_valid(snapshot))
+		err_set(&e, ERR_INVALID, EINVAL, "not an id");
+	done(ctx, id_valid(snapshot) && place_remove(dir, &e) == 0 ? NULL : &e);
+}
+
+static void fake_list_snapshots(struct boundary *b, boundary_snapshots_fn done, void *ctx)
+{
+	struct fake *f = fake_of(b);
+	const char **ids = NULL;
+	size_t n = 0;
+	DIR *d = opendir(f->dir);
+
+	for (struct dirent *entry; d && (entry = readdir(d));) {
+		if (strncmp(entry->d_name, "snapshot-", 9) != 0 || !id_valid(entry->d_name + 9))
+			continue;
+		ids = xreallocarray(ids, n + 1, sizeof *ids);
+		ids[n++] = xstrdup(entry->d_name + 9);
+	}
+	if (d)
+		closedir(d);
+	done(ctx, NULL, ids, n);
+	for (size_t i = 0; i < n; i++)
+		free((void *)(uintptr_t)ids[i]);
+	free(ids);
+}
+
 static int fake_open_guest(struct boundary *b, const char *id, struct err *e)
 {
 	struct fake *f = fake_of(b);
@@ -298,7 +370,7 @@ struct boundary *boundary_fake_new(uv_loop_t *loop, const char *dir, const char 
 {
 	static const struct boundary_ops ops = {
 		.name = "fake",
-		.caps = BOUNDARY_MANY_CONNECTIONS,
+		.caps = BOUNDARY_CAN_SNAPSHOT_DISK | BOUNDARY_MANY_CONNECTIONS,
 		.list = fake_list,
 		.create = fake_create,
 		.start = fake_start,
@@ -307,6 +379,9 @@ struct boundary *boundary_fake_new(uv_loop_t *loop, const char *dir, const char 
 		.pause = refuse,
 		.resume = refuse,
 		.usage = fake_usage,
+		.snapshot = fake_snapshot,
+		.drop_snapshot = fake_drop_snapshot,
+		.list_snapshots = fake_list_snapshots,
 		.open_guest = fake_open_guest,
 		.free = fake_free,
 	};

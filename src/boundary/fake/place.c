@@ -8,6 +8,8 @@
 #include <ftw.h>
 #include <linux/capability.h>
 #include <sched.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -98,6 +100,28 @@ int place_make(const char *dir, struct err *e)
 		return err_sys(e, ERR_UNAVAILABLE, -r, "cannot fill %s", path);
 	}
 	return 0;
+}
+
+int place_copy(const char *from, const char *to, struct err *e)
+{
+	auto_free char *source = xasprintf("%s/root", from);
+	char cp[] = "cp", options[] = "-a", sparse[] = "--sparse=always", path[] = "PATH=/usr/bin:/bin", *env[] = { path, NULL };
+	auto_free char *target = xasprintf("%s/", to);
+	char *argv[] = { cp, options, sparse, source, target, NULL };
+	int status;
+	pid_t pid;
+
+	if (access(source, F_OK) < 0)
+		return err_sys(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_UNAVAILABLE, errno, "cannot copy %s", source);
+	if (mkdir(to, 0700) < 0)
+		return err_sys(e, errno == EEXIST ? ERR_CONFLICT : ERR_UNAVAILABLE, errno, "cannot make %s", to);
+	int rc = posix_spawnp(&pid, cp, NULL, NULL, argv, env);
+	while (rc == 0 && waitpid(pid, &status, 0) < 0)
+		rc = errno == EINTR ? 0 : errno;
+	if (rc == 0 && status == 0)
+		return 0;
+	(void)place_remove(to, NULL);
+	return err_set(e, ERR_UNAVAILABLE, rc ? rc : EIO, "cannot copy %s", source);
 }
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
@@ -382,7 +406,8 @@ int place_process(const char *dir)
 	return -ESRCH;
 }
 
-size_t place_processes(const char *dir)
+/* How many run in it; a signal other than 0 goes to each. */
+static size_t each_process(const char *dir, int signo)
 {
 	char path[64], ours[64] = "", other[64];
 	pid_t pid = read_pid(dir);
@@ -398,8 +423,22 @@ size_t place_processes(const char *dir)
 	for (struct dirent *entry; (entry = readdir(d));) {
 		memset(other, 0, sizeof other);
 		snprintf(path, sizeof path, "/proc/%.16s/ns/pid", entry->d_name);
-		n += readlink(path, other, sizeof other - 1) > 0 && streq(ours, other);
+		if (readlink(path, other, sizeof other - 1) <= 0 || !streq(ours, other))
+			continue;
+		n++;
+		if (signo)
+			(void)kill((pid_t)strtol(entry->d_name, NULL, 10), signo);
 	}
 	closedir(d);
 	return n;
+}
+
+size_t place_processes(const char *dir)
+{
+	return each_process(dir, 0);
+}
+
+void place_hold(const char *dir, bool held)
+{
+	(void)each_process(dir, held ? SIGSTOP : SIGCONT);
 }

@@ -24,6 +24,8 @@ struct call {
 	boundary_done_fn done;
 	boundary_usage_fn usage;
 	boundary_list_fn list;
+	boundary_snapshot_fn snapshot;
+	boundary_snapshots_fn snapshots;
 	void *ctx;
 	uint64_t retry_at, give_up_at; /* 0 = not waiting */
 	char **ids;		       /* of a list */
@@ -87,8 +89,12 @@ static void end_call(struct call *c, const struct err *e, const struct usage *u)
 {
 	if (c->list)
 		c->list(c->ctx, e, e ? NULL : (const char *const *)c->ids, e ? NULL : c->started, e ? 0 : c->n);
+	else if (c->snapshots)
+		c->snapshots(c->ctx, e, e ? NULL : (const char *const *)c->ids, e ? 0 : c->n);
 	else if (c->usage)
 		c->usage(c->ctx, e, u);
+	else if (c->snapshot)
+		c->snapshot(c->ctx, e, e ? 0 : u->disk_bytes);
 	else
 		c->done(c->ctx, e);
 	free_call(c);
@@ -389,6 +395,13 @@ static void submit_spec(struct boundary *b, enum warden_op op, const struct boun
 		submit(of(b), c, op);
 }
 
+static int put_snapshot(struct warden_request *rq, const char *id, const char *snapshot, struct err *e)
+{
+	if (put_text(rq->id, sizeof rq->id, id) < 0 || put_text(rq->snapshot, sizeof rq->snapshot, snapshot) < 0)
+		return err_set(e, ERR_INVALID, E2BIG, "the id of the sandbox or of the snapshot is too long");
+	return 0;
+}
+
 static void submit_id(struct boundary *b, enum warden_op op, const char *id, struct call *c)
 {
 	struct err e;
@@ -409,8 +422,79 @@ static void process_list(struct boundary *b, boundary_list_fn done, void *ctx)
 	submit(of(b), c, WARDEN_LIST);
 }
 
+/* A create from a snapshot: its disk is copied, which the warden does in the background, then it is started; and taken away again
+ * when that fails. */
+struct birth {
+	struct process_boundary *p;
+	struct warden_request start;
+	boundary_done_fn done;
+	void *ctx;
+	struct err why;
+};
+
+static void birth_end(struct birth *x, const struct err *e)
+{
+	x->done(x->ctx, e);
+	free(x);
+}
+
+static void on_unmade(void *ctx, const struct err *e)
+{
+	struct birth *x = ctx;
+
+	(void)e; /* whoever asked for the create hears why that failed; a destroy will be asked for once more */
+	birth_end(x, &x->why);
+}
+
+static void on_first_start(void *ctx, const struct err *e)
+{
+	struct birth *x = ctx;
+
+	if (!e) {
+		birth_end(x, NULL);
+		return;
+	}
+	x->why = *e;
+	struct call *c = new_call(on_unmade, x);
+	memcpy(c->rq.id, x->start.id, sizeof c->rq.id);
+	submit(x->p, c, WARDEN_DESTROY);
+}
+
+static void on_cloned(void *ctx, const struct err *e)
+{
+	struct birth *x = ctx;
+
+	if (e) {
+		birth_end(x, e);
+		return;
+	}
+	struct call *c = new_call(on_first_start, x);
+	c->rq = x->start;
+	submit(x->p, c, WARDEN_START);
+}
+
+static void create_from_snapshot(struct boundary *b, const struct boundary_spec *spec, boundary_done_fn done, void *ctx)
+{
+	struct call *c = new_call(NULL, NULL);
+	struct birth *x = xcalloc(1, sizeof *x);
+	struct err e;
+
+	*x = (struct birth){ .p = of(b), .done = done, .ctx = ctx };
+	x->start.fresh = 1;
+	c->done = on_cloned;
+	c->ctx = x;
+	if (put_spec(&x->start, spec, &e) < 0 || put_snapshot(&c->rq, spec->id, spec->from_snapshot, &e) < 0)
+		end_call(c, &e, NULL);
+	else
+		submit(of(b), c, WARDEN_CLONE);
+}
+
 static void process_create(struct boundary *b, const struct boundary_spec *spec, boundary_done_fn done, void *ctx)
 {
+	if (spec->from_snapshot) {
+		create_from_snapshot(b, spec, done, ctx);
+		return;
+	}
 	submit_spec(b, WARDEN_CREATE, spec, done, ctx);
 }
 
@@ -445,6 +529,39 @@ static void process_usage(struct boundary *b, const char *id, boundary_usage_fn 
 
 	c->usage = done;
 	submit_id(b, WARDEN_USAGE, id, c);
+}
+
+static void process_snapshot(struct boundary *b, const char *id, const char *snapshot, bool memory, boundary_snapshot_fn done, void *ctx)
+{
+	struct call *c = new_call(NULL, ctx);
+	struct err e;
+
+	c->snapshot = done;
+	if (memory)
+		(void)err_set(&e, ERR_UNSUPPORTED, EOPNOTSUPP, "the boundary 'process' keeps disks, not what runs: leave memory out");
+	if (memory || put_snapshot(&c->rq, id, snapshot, &e) < 0)
+		end_call(c, &e, NULL);
+	else
+		submit(of(b), c, WARDEN_SNAPSHOT);
+}
+
+static void process_drop_snapshot(struct boundary *b, const char *snapshot, boundary_done_fn done, void *ctx)
+{
+	struct call *c = new_call(done, ctx);
+	struct err e;
+
+	if (put_snapshot(&c->rq, "", snapshot, &e) < 0)
+		end_call(c, &e, NULL);
+	else
+		submit(of(b), c, WARDEN_DROP_SNAPSHOT);
+}
+
+static void process_list_snapshots(struct boundary *b, boundary_snapshots_fn done, void *ctx)
+{
+	struct call *c = new_call(NULL, ctx);
+
+	c->snapshots = done;
+	submit(of(b), c, WARDEN_LIST_SNAPSHOTS);
 }
 
 static int open_sockets(struct process_boundary *p)
@@ -506,7 +623,7 @@ static void process_free(struct boundary *b)
 
 static const struct boundary_ops process_ops = {
 	.name = "process",
-	.caps = BOUNDARY_CAN_PAUSE | BOUNDARY_MANY_CONNECTIONS,
+	.caps = BOUNDARY_CAN_PAUSE | BOUNDARY_CAN_SNAPSHOT_DISK | BOUNDARY_MANY_CONNECTIONS,
 	.list = process_list,
 	.create = process_create,
 	.start = process_start,
@@ -515,6 +632,9 @@ static const struct boundary_ops process_ops = {
 	.pause = process_pause,
 	.resume = process_resume,
 	.usage = process_usage,
+	.snapshot = process_snapshot,
+	.drop_snapshot = process_drop_snapshot,
+	.list_snapshots = process_list_snapshots,
 	.open_guest = process_open_guest,
 	.free = process_free,
 };
