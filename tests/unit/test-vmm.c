@@ -1,4 +1,4 @@
-#include "model/vmm.h"
+#include "wire/vmm.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

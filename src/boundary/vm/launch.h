@@ -7,7 +7,7 @@
 #define CAISSON_BOUNDARY_VM_LAUNCH_H
 
 #include "base/err.h"
-#include "model/vmm.h"
+#include "wire/vmm.h"
 
 struct launch {
 	const char *id;           /* whose it is: 36 characters [0-9a-f-], one process at a time */

@@ -1,4 +1,4 @@
-#include "model/vmm.h"
+#include "wire/vmm.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
  *
  * The boundary fills in a plan; whoever starts QEMU (the warden) checks it and writes the command line itself, so that nobody else's text
  * reaches QEMU. What each option is for, and what was measured without it, is in docs/internals/vm.md. */
-#ifndef CAISSON_MODEL_VMM_H
-#define CAISSON_MODEL_VMM_H
+#ifndef CAISSON_WIRE_VMM_H
+#define CAISSON_WIRE_VMM_H
 
 #include "base/util.h"
 
