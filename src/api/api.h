@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "model/event.h"
+#include "model/interpreter.h"
 #include "model/op.h"
 #include "model/sandbox.h"
 
@@ -113,6 +114,27 @@ int api_session_list(struct api *a, const struct caller *c, const char *ref, voi
                      struct err *e);
 int api_session_get(struct api *a, const struct caller *c, const char *ref, const char *id, struct session_view *ret, struct err *e);
 void api_session_delete(struct api *a, const struct caller *c, const char *ref, const char *id, api_done_fn done, void *ctx);
+
+/* --- interpreters: kernels that keep their variables between pieces of code (model/interpreter.h) --- */
+typedef void (*api_interpreter_fn)(void *ctx, const struct err *e, const struct interpreter_view *v);
+/* Answers when its kernel is ready. One whose asker has gone by then is deleted. */
+void api_interpreter_create(struct api *a, const struct caller *c, const char *ref, const struct interpreter_spec *spec, api_interpreter_fn done,
+                            void *ctx);
+/* The default one is listed, too, once it was used. */
+int api_interpreter_list(struct api *a, const struct caller *c, const char *ref, void (*each)(void *ctx, const struct interpreter_view *v),
+                         void *ctx, struct err *e);
+int api_interpreter_get(struct api *a, const struct caller *c, const char *ref, const char *id, struct interpreter_view *ret, struct err *e);
+int api_interpreter_delete(struct api *a, const struct caller *c, const char *ref, const char *id, struct err *e); /* with its process */
+int api_interpreter_interrupt(struct api *a, const struct caller *c, const char *ref, const char *id, struct err *e);
+/* Queued behind what that interpreter was given before. No event comes before it returns; on_end comes once, and then the execution is
+ * gone, unless it was left before. NULL and e when it can't be begun. */
+struct execution;
+struct execution *api_execute(struct api *a, const struct caller *c, const char *ref, const struct execution_spec *spec,
+                              const struct execution_events *ev, void *ctx, struct err *e);
+void execution_pause(struct execution *x);     /* no events until resumed: the code waits when it has said much */
+void execution_resume(struct execution *x);
+void execution_interrupt(struct execution *x); /* as Ctrl-C does; one that still waits ends at once */
+void execution_leave(struct execution *x);     /* no further event; it goes on unless it is stop_on_leave */
 
 /* --- files, ports: operations inside --- */
 struct api_op;

@@ -18,6 +18,7 @@ struct call {
 		api_done_fn done;
 		api_run_fn run;
 		api_usage_fn usage;
+		api_interpreter_fn interpreter;
 	} fn;
 	struct call *same_prev, *same_next; /* further calls of the same asker (utlist) */
 };

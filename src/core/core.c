@@ -64,12 +64,15 @@ struct core *core_new(uv_loop_t *loop, const struct core_options *o)
 	return c;
 }
 
-static void on_handle_closed(uv_handle_t *h)
+void core_handle_closed(struct core *c)
 {
-	struct core *c = h->data;
-
 	if (--c->handles == 0 && c->closed)
 		c->closed(c->closed_ctx);
+}
+
+static void on_handle_closed(uv_handle_t *h)
+{
+	core_handle_closed(h->data);
 }
 
 void core_close(struct core *c, void (*done)(void *ctx), void *ctx)
@@ -77,6 +80,7 @@ void core_close(struct core *c, void (*done)(void *ctx), void *ctx)
 	struct sandbox *s, *next;
 
 	HASH_ITER (hh_id, c->by_id, s, next) {
+		interpreters_end(s, "the server ends");
 		if (s->link) {
 			link_free(s->link);
 			s->link = NULL;
@@ -181,6 +185,7 @@ void core_remove(struct sandbox *s)
 
 	HASH_DELETE(hh_id, c->by_id, s);
 	HASH_DELETE(hh_name, c->by_name, s);
+	interpreters_end(s, "the sandbox was deleted");
 	if (s->link)
 		link_free(s->link);
 	runs_free(s);

@@ -13,6 +13,7 @@
 #include "core/keys.h"
 #include "image/image.h"
 #include "model/event.h"
+#include "model/interpreter.h"
 #include "model/op.h"
 #include "model/sandbox.h"
 #include "store/store.h"
@@ -94,6 +95,24 @@ void session_create(struct sandbox *s, const char *id, const char *cwd, const st
 void session_delete(struct sandbox *s, const char *id, sandbox_done_fn done, void *ctx);
 int session_get(struct sandbox *s, const char *id, struct session_view *ret); /* 0 or -ENOENT */
 void session_each(struct sandbox *s, void (*each)(void *ctx, const struct session_view *v), void *ctx);
+
+/* --- interpreters (core/interpreter.c, core/execution.c) --- */
+struct interpreter;
+struct execution;
+typedef void (*interpreter_done_fn)(void *ctx, const struct err *e, struct interpreter *in);
+void interpreter_create(struct sandbox *s, const struct interpreter_spec *spec, interpreter_done_fn done, void *ctx); /* answers when it is ready */
+struct interpreter *interpreter_find(struct sandbox *s, const char *id);
+struct interpreter *interpreter_next(struct sandbox *s, struct interpreter *prev); /* the default one among them, once it was used */
+void interpreter_view(const struct interpreter *in, struct interpreter_view *ret);
+void interpreter_delete(struct interpreter *in); /* with its process; what runs or waits in it is lost */
+int interpreter_interrupt(struct interpreter *in, struct err *e);
+
+/* Queued behind what was asked of that interpreter before. NULL and e when it can't be begun. No event comes before it returns. */
+struct execution *sandbox_execute(struct sandbox *s, const struct execution_spec *spec, const struct execution_events *ev, void *ctx, struct err *e);
+void execution_pause(struct execution *x);     /* no events until resumed: the code waits when it has said much */
+void execution_resume(struct execution *x);
+void execution_interrupt(struct execution *x); /* as Ctrl-C does; one that still waits ends at once */
+void execution_leave(struct execution *x);     /* no further event; it goes on unless it is stop_on_leave */
 
 /* --- operations inside --- */
 /* Defaults of the sandbox filled in; counted as activity. NULL and e when it is not running. */

@@ -78,6 +78,7 @@ struct sandbox {
 	struct waiter *waiters;    /* of the transition under way */
 	struct run *runs;          /* hash by number */
 	struct session *sessions;  /* hash by id */
+	struct interpreter *interpreters; /* the same */
 	size_t live_runs;
 	uint64_t oom_kills;        /* seen so far */
 	uint64_t run_reserved;     /* numbers below are reserved in the store, RUN_NUMBERS_RESERVED at a time */
@@ -127,6 +128,7 @@ struct sandbox *core_add(struct core *c, struct sandbox_row *take);
 void core_remove(struct sandbox *s); /* frees it */
 void core_emit(struct core *c, const char *type, struct sandbox *s, enum sandbox_state old, const struct run *r);
 
+void core_handle_closed(struct core *c); /* one of core->handles */
 void core_deliver_soon(struct core *c); /* run_deliver_ready on the loop's next turn */
 
 /* lifecycle.c */
@@ -142,6 +144,14 @@ void runs_lost(struct sandbox *s, const char *why);  /* ends every live run */
 void runs_free(struct sandbox *s);
 void runs_sweep(struct sandbox *s);
 void run_warm_up(struct run *r); /* an ended run's output is in its spools again */
+#define RUN_OUTPUT_MAX_KERNEL (RUN_OUTPUT_MAX_MAX + 1) /* more than a client may ask for: how a kernel's run is known in the store */
+int run_start_kernel(struct sandbox *s, const struct run_spec *spec, struct run **ret, struct err *e);
+static inline bool run_is_kernel(const struct run *r)
+{
+	return r->row.output_max == RUN_OUTPUT_MAX_KERNEL;
+}
+/* What a kernel has said before the offset is heeded: the guest and the disk may forget it. */
+void run_forget(struct run *r, uint64_t offset);
 static inline bool run_ended(const struct run *r)
 {
 	return r->row.state >= RUN_EXITED;
@@ -167,6 +177,12 @@ struct command {
 };
 int command_build(const struct run_spec *spec, struct command *ret, struct err *e);
 void command_done(struct command *c);
+
+/* interpreter.c */
+int interpreter_default(struct sandbox *s, struct interpreter **ret, struct err *e); /* made when there is none */
+void interpreters_adopt(struct sandbox *s);                /* after a hello */
+void interpreters_end(struct sandbox *s, const char *why); /* none is known any more; kernels are not ended by it */
+size_t interpreters_resting(struct sandbox *s);            /* live runs that are kernels with nothing to do */
 
 /* session.c */
 void sessions_load(struct sandbox *s);

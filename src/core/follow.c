@@ -61,6 +61,8 @@ struct follower *run_follow(struct run *r, uint64_t stdout_offset, uint64_t stde
 	struct follower *f = xcalloc(1, sizeof *f);
 
 	run_warm_up(r);
+	if (run_is_kernel(r)) /* what is before has been given up */
+		stdout_offset = MAX(stdout_offset, r->acked[0]);
 	*f = (struct follower){ .run = r, .ev = ev, .ctx = ctx, .at = { stdout_offset, stderr_offset } };
 	DL_APPEND(r->followers, f);
 	follower_queue(f);

@@ -225,6 +225,7 @@ static void everything_inside_ended(struct sandbox *s, const char *why)
 {
 	drop_link(s);
 	runs_lost(s, why);
+	interpreters_end(s, why);
 	sessions_end(s);
 }
 
@@ -658,7 +659,8 @@ void lifecycle_sweep(struct sandbox *s, uint64_t now)
 		sandbox_delete(s, adoption_done, NULL);
 	} else if (state == SANDBOX_STOPPED && l->delete_after_s >= 0 && now - s->row.stopped_ms >= (uint64_t)l->delete_after_s * 1000) {
 		sandbox_delete(s, adoption_done, NULL);
-	} else if (state == SANDBOX_RUNNING && !s->under_way && l->idle_s && s->live_runs == 0 && now - s->row.active_ms > l->idle_s * 1000) {
+	} else if (state == SANDBOX_RUNNING && !s->under_way && l->idle_s && now - s->row.active_ms > l->idle_s * 1000 &&
+	           s->live_runs == interpreters_resting(s)) {
 		log_info("sandbox=%s msg=\"idle\"", s->row.id);
 		sandbox_stop(s, adoption_done, NULL);
 	}

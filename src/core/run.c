@@ -190,7 +190,7 @@ static void unrecorded(struct run *r)
 	run_delete(r, true);
 }
 
-int sandbox_run(struct sandbox *s, const struct run_spec *spec, struct run **ret, struct err *e)
+static int start(struct sandbox *s, const struct run_spec *spec, bool kernel, struct run **ret, struct err *e)
 {
 	struct command cmd;
 	struct pairs env = { 0 };
@@ -215,7 +215,7 @@ int sandbox_run(struct sandbox *s, const struct run_spec *spec, struct run **ret
 		.pty = spec->pty,
 		.merge_stderr = spec->merge_stderr,
 		.started_ms = now_unix_ms(),
-		.output_max = spec->output_max ? spec->output_max : RUN_OUTPUT_MAX_DEFAULT,
+		.output_max = kernel ? RUN_OUTPUT_MAX_KERNEL : spec->output_max ? spec->output_max : RUN_OUTPUT_MAX_DEFAULT,
 	};
 	bool first = spec->idempotency_key; /* such a one may never be begun twice, whenever we die */
 	if (first && (rc = store_run_put(s->core->o.store, &row)) < 0) {
@@ -262,6 +262,16 @@ int sandbox_run(struct sandbox *s, const struct run_spec *spec, struct run **ret
 	return 0;
 }
 
+int sandbox_run(struct sandbox *s, const struct run_spec *spec, struct run **ret, struct err *e)
+{
+	return start(s, spec, false, ret, e);
+}
+
+int run_start_kernel(struct sandbox *s, const struct run_spec *spec, struct run **ret, struct err *e)
+{
+	return start(s, spec, true, ret, e);
+}
+
 /* --- what the guest says --- */
 
 void run_on_started(void *ctx, uint64_t number)
@@ -291,7 +301,8 @@ static void make_durable(struct run *r, int i)
 
 void run_on_output(void *ctx, uint64_t number, int stream, uint64_t offset, struct str bytes)
 {
-	struct run *r = find_number(ctx, number);
+	struct sandbox *s = ctx;
+	struct run *r = find_number(s, number);
 	int i = stream - 1;
 
 	if (!r || run_ended(r) || r->finishing || i < 0 || i > 1)
@@ -309,9 +320,13 @@ void run_on_output(void *ctx, uint64_t number, int stream, uint64_t offset, stru
 	if (bytes.n == 0)
 		return;
 	spool_append(sp, bytes);
-	if (spool_total(sp) > spool_kept(sp))
+	if (spool_total(sp) > spool_kept(sp) && !r->row.truncated) {
 		r->row.truncated = true;
-	if (spool_total(sp) - r->acked[i] >= RUN_ACK_AFTER)
+		if (run_is_kernel(r)) /* a conversation with a hole in it is none */
+			link_run_cancel(s->link, r->number);
+	}
+	bool given_up = run_is_kernel(r) && i == 0; /* by run_forget; until then it stays in the guest, whose window bounds it */
+	if (!given_up && spool_total(sp) - r->acked[i] >= RUN_ACK_AFTER)
 		make_durable(r, i);
 	followers_wake(r);
 }
@@ -464,6 +479,7 @@ void runs_hello(struct sandbox *s, const struct link_run_state *known, size_t n)
 		r->link_seq = s->link_seq;
 		link_run_attach(s->link, r->number, spool_total(&r->out[0]), spool_total(&r->out[1]));
 	}
+	interpreters_adopt(s);
 	HASH_ITER (hh, s->runs, r, next) {
 		if (run_ended(r) || r->finishing || r->link_seq == s->link_seq)
 			continue;
@@ -551,6 +567,18 @@ void run_warm_up(struct run *r)
 	run_row_done(&row);
 }
 
+void run_forget(struct run *r, uint64_t offset)
+{
+	make_folder(r->sandbox);
+	int rc = spool_forget(&r->out[0], offset);
+
+	if (rc < 0)
+		log_error("sandbox=%s run=%s msg=\"output cannot be given up: %s\"", r->sandbox->row.id, r->id, strerror(-rc));
+	r->acked[0] = MAX(r->acked[0], offset);
+	if (r->sandbox->link && !run_ended(r))
+		link_run_ack(r->sandbox->link, r->number, LINK_STDOUT, r->acked[0]);
+}
+
 /* --- asking --- */
 
 void run_wait(struct run *r, run_done_fn done, void *ctx)
@@ -568,6 +596,8 @@ int run_output(struct run *r, int stream, uint64_t offset, size_t max, struct bu
 {
 	if (stream != LINK_STDOUT && stream != LINK_STDERR)
 		return err_set(e, ERR_INVALID, EINVAL, "stream: 'stdout' or 'stderr'");
+	if (run_is_kernel(r) && stream == LINK_STDOUT)
+		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "%s is an interpreter's kernel: what it says is not kept", r->id);
 	run_warm_up(r);
 	struct spool *sp = &r->out[stream - 1];
 	if (offset >= spool_kept(sp))

@@ -18,14 +18,14 @@ void spool_done(struct spool *s)
 	buf_done(&s->mem);
 	free(s->name);
 	s->name = NULL;
-	s->kept = s->total = 0;
+	s->kept = s->total = s->forgotten = 0;
 }
 
 void spool_remove(struct spool *s)
 {
 	s->fd = close_fd(s->fd);
 	buf_done(&s->mem);
-	s->kept = s->total = 0;
+	s->kept = s->total = s->forgotten = 0;
 	/* Also when this spool never opened it: an earlier process may have left it. */
 	if (s->name)
 		unlinkat(s->dirfd, s->name, 0);
@@ -129,6 +129,19 @@ ssize_t spool_read(struct spool *s, uint64_t offset, size_t max, struct buf *out
 int spool_flush(struct spool *s)
 {
 	return s->fd >= 0 || s->kept == 0 ? 0 : move_to_file(s);
+}
+
+int spool_forget(struct spool *s, uint64_t offset)
+{
+	int r = spool_flush(s);
+	offset = MIN(offset, s->kept);
+	if (r < 0 || s->fd < 0 || offset <= s->forgotten)
+		return r;
+	/* The size stays: it is how the offsets outlive this process. */
+	if (fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)s->forgotten, (off_t)(offset - s->forgotten)) < 0)
+		return errno == EOPNOTSUPP ? 0 : -errno;
+	s->forgotten = offset;
+	return 0;
 }
 
 int spool_load(struct spool *s)

@@ -16,6 +16,7 @@ struct spool {
 	int fd;         /* of the file, or -EBADF */
 	struct buf mem; /* the bytes, while there is no file */
 	uint64_t max, kept, total;
+	uint64_t forgotten; /* the space before it is given back */
 };
 
 void spool_init(struct spool *s, int dirfd, const char *name, uint64_t max); /* copies name */
@@ -30,6 +31,8 @@ uint64_t spool_kept(const struct spool *s);          /* bytes that can be read b
 ssize_t spool_read(struct spool *s, uint64_t offset, size_t max, struct buf *out);
 /* Puts the bytes in the file, so that they survive this process. 0 or a negative errno. */
 int spool_flush(struct spool *s);
+/* What is before the offset will not be read again: puts the rest in the file and gives back the space. 0 or a negative errno. */
+int spool_forget(struct spool *s, uint64_t offset);
 int spool_load(struct spool *s);    /* takes over what an earlier process left in the file: 0 also when there is none */
 /* All kept bytes when they are in memory (p not NULL even when empty); p NULL when they are in the file. */
 struct str spool_memory(const struct spool *s);

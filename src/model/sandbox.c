@@ -1,4 +1,4 @@
-#include "model/sandbox.h"
+#include "model/interpreter.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -67,6 +67,12 @@ int sandbox_state_parse(struct str name, enum sandbox_state *ret)
 const char *run_state_name(enum run_state s)
 {
 	return name_at(run_states, ARRAY_LEN(run_states), (unsigned)s);
+}
+
+const char *execution_end_name(enum execution_end end)
+{
+	static const char *const names[] = { "done", "interrupted", "timed_out", "lost" };
+	return names[end];
 }
 
 int run_state_parse(struct str name, enum run_state *ret)

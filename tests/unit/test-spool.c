@@ -222,6 +222,33 @@ static void survives(void **state)
 	assert_int_equal(file_size(p), -1);
 }
 
+static void forgets(void **state)
+{
+	struct place *p = *state;
+	struct spool *s = &p->s;
+	struct stat st;
+	assert_int_equal(append(s, 200000), 0);
+	assert_int_equal(spool_forget(s, 150000), 0);
+	holds(s, 150000, 100000, 50000);
+	assert_int_equal(append(s, 1000000), 0);
+	assert_int_equal(spool_forget(s, 1150000), 0);
+	assert_int_equal(spool_forget(s, 10), 0); /* long gone */
+	holds(s, 1150000, 100000, 50000);
+	assert_int_equal(file_size(p), 1200000); /* offsets stay what they are, the space is free */
+	assert_int_equal(fstatat(p->fd, "out", &st, 0), 0);
+	assert_true((uint64_t)st.st_blocks * 512 < 200000);
+	assert_int_equal(spool_forget(s, 99999999), 0);
+	assert_int_equal(spool_total(s), 1200000);
+	spool_done(s);
+
+	spool_init(s, p->fd, "out", UINT64_MAX);
+	assert_int_equal(spool_load(s), 0);
+	assert_int_equal(spool_total(s), 1200000);
+	assert_int_equal(append(s, 10), 0);
+	holds(s, 1200000, 100, 10);
+	spool_remove(s);
+}
+
 static void follows_no_link(void **state)
 {
 	struct place *p = *state;
@@ -319,6 +346,7 @@ int main(void)
 		PLACED(drops_beyond_max),
 		PLACED(skips),
 		PLACED(survives),
+		PLACED(forgets),
 		PLACED(follows_no_link),
 		PLACED(no_folder),
 		PLACED(a_full_disk_is_reported),

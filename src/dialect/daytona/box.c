@@ -229,6 +229,5 @@ static const struct route routes[] = {
 	{ .method = "POST", .pattern = "/env", .body = BODY_BUFFER, .handle = handle_env },
 	{ .method = "*", .pattern = "/lsp/{rest*}", .handle = handle_unsupported },
 	{ .method = "*", .pattern = "/computeruse/{rest*}", .handle = handle_unsupported },
-	{ .method = "*", .pattern = "/process/interpreter/{rest*}", .handle = handle_unsupported },
 };
 const struct route_table box_routes = { routes, ARRAY_LEN(routes) };

@@ -9,7 +9,7 @@ static const char *const prefixes[] = { BASE_PATH, "/api" };
 
 static const struct route_table *const control_tables[] = { &catalog_routes, &sandbox_routes, &preview_routes, &events_routes };
 static const struct route_table *const toolbox_tables[] = { &process_routes,  &session_routes, &pty_routes, &file_routes,
-	                                                    &upload_routes, &download_routes, &box_routes, &git_routes };
+	                                                    &upload_routes, &download_routes, &box_routes, &git_routes, &interpreter_routes };
 
 /* Clients that cannot set headers (browsers) and holders of a preview link reach the inside of that one sandbox by its token. */
 static bool token_opens(struct daytona *d, struct request *r, struct caller *ret)

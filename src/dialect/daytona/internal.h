@@ -43,7 +43,7 @@ struct route_table {
 };
 extern const struct route_table sandbox_routes, catalog_routes, preview_routes, events_routes;                 /* as they are */
 extern const struct route_table process_routes, session_routes, pty_routes, file_routes, upload_routes, download_routes, box_routes,
-	git_routes; /* toolbox */
+	git_routes, interpreter_routes; /* toolbox */
 
 /* --- errors.c --- */
 int status_of(enum err_kind kind);
