@@ -181,6 +181,8 @@ void spec_done(struct sandbox_spec *s)
 	free(s->user);
 	free(s->workdir);
 	free(s->hostname);
+	strv_free(s->network_allow);
+	strv_free(s->network_deny);
 	free(s->idempotency_key);
 	free(s->extra);
 	*s = (struct sandbox_spec){ 0 };
@@ -199,6 +201,8 @@ void spec_copy(struct sandbox_spec *to, const struct sandbox_spec *from)
 	copy.user = xstrdup(from->user);
 	copy.workdir = xstrdup(from->workdir);
 	copy.hostname = xstrdup(from->hostname);
+	copy.network_allow = strv_copy(from->network_allow);
+	copy.network_deny = strv_copy(from->network_deny);
 	copy.idempotency_key = xstrdup(from->idempotency_key);
 	copy.extra = xstrdup(from->extra);
 	*to = copy;

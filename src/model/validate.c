@@ -2,6 +2,7 @@
  *
  * Form only: no table of images, no host limits, no clock. The values of environment variables may be secrets, so a
  * message shows their length and never their text. */
+#include "model/policy.h"
 #include "model/spec.h"
 
 #include <errno.h>
@@ -266,8 +267,8 @@ int spec_validate(const struct sandbox_spec *s, struct err *e)
 	    (rc = env_validate(&s->env, e)) < 0 || (rc = labels_validate(&s->labels, e)) < 0 || (rc = check_user(s->user, e)) < 0 ||
 	    (rc = check_workdir(s->workdir, e)) < 0 || (rc = lifetime_validate(&s->lifetime, e)) < 0 || (rc = check_key(s->idempotency_key, e)) < 0)
 		return rc;
-	if ((unsigned)s->network > NETWORK_ALLOW)
-		return invalid(e, "network.mode: %u is not a mode; give \"none\", \"public\" or \"allow\"", (unsigned)s->network);
+	if ((rc = policy_check(s->network, s->network_allow, s->network_deny, false, e)) < 0)
+		return rc;
 	struct str extra = str_of(s->extra);
 	if (extra.n > SPEC_EXTRA_MAX)
 		return too_large(e, "extra", extra.n, SPEC_EXTRA_MAX);
