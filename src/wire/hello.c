@@ -1,0 +1,111 @@
+#include "wire/hello.h"
+
+/* RFC 8446 4.1.2 and 5.1, RFC 6066 3. */
+enum { RECORD_HANDSHAKE = 22, CLIENT_HELLO = 1, RECORD_MAX = 16384, EXT_NAME = 0, EXT_ECH = 0xfe0d, EXT_ESNI = 0xffce };
+
+struct cursor {
+	const uint8_t *p;
+	size_t n;
+};
+
+static bool take(struct cursor *c, size_t n, struct cursor *ret)
+{
+	if (n > c->n)
+		return false;
+	if (ret)
+		*ret = (struct cursor){ c->p, n };
+	c->p += n;
+	c->n -= n;
+	return true;
+}
+
+static bool number(struct cursor *c, size_t bytes, size_t *ret)
+{
+	struct cursor at;
+
+	if (!take(c, bytes, &at))
+		return false;
+	*ret = 0;
+	for (size_t i = 0; i < bytes; i++)
+		*ret = *ret << 8 | at.p[i];
+	return true;
+}
+
+/* A length of so many bytes, and what it spans. */
+static bool vector(struct cursor *c, size_t bytes, struct cursor *ret)
+{
+	size_t n;
+	return number(c, bytes, &n) && take(c, n, ret);
+}
+
+static bool server_name(struct cursor ext, struct hello *h)
+{
+	struct cursor list, name;
+	size_t type;
+
+	/* Exactly one name of the one type there is. */
+	if (h->name.p || !vector(&ext, 2, &list) || ext.n || !number(&list, 1, &type) || type != 0 || !vector(&list, 2, &name) || list.n || name.n == 0)
+		return false;
+	h->name = (struct str){ (const char *)name.p, name.n };
+	return true;
+}
+
+static bool client_hello(struct cursor c, struct hello *h)
+{
+	struct cursor part, exts, ext;
+	size_t type;
+
+	if (!take(&c, 2 + 32, NULL) || !vector(&c, 1, &part) || part.n > 32 || !vector(&c, 2, &part) || part.n < 2 || !vector(&c, 1, &part))
+		return false;
+	if (c.n == 0)
+		return true; /* no extensions: as old as TLS 1.0 */
+	if (!vector(&c, 2, &exts) || c.n)
+		return false;
+	while (exts.n) {
+		if (!number(&exts, 2, &type) || !vector(&exts, 2, &ext))
+			return false;
+		if (type == EXT_NAME && !server_name(ext, h))
+			return false;
+		if (type == EXT_ECH || type == EXT_ESNI)
+			h->encrypted = true;
+	}
+	return true;
+}
+
+enum hello_verdict hello_parse(const uint8_t *p, size_t n, uint8_t room[static HELLO_MAX], struct hello *ret)
+{
+	struct hello h = { 0 };
+	size_t have = 0, at = 0;
+
+	if ((n > 0 && p[0] != RECORD_HANDSHAKE) || (n > 1 && p[1] != 3))
+		return HELLO_NOT;
+	while (at < n) {
+		if (p[at] != RECORD_HANDSHAKE || (n - at > 1 && p[at + 1] != 3))
+			return HELLO_BAD;
+		if (n - at < 5)
+			return HELLO_MORE;
+		size_t len = (size_t)p[at + 3] << 8 | p[at + 4];
+		if (len == 0 || len > RECORD_MAX)
+			return HELLO_BAD;
+		size_t there = MIN(len, n - at - 5);
+		if (there > HELLO_MAX - have)
+			return HELLO_BAD;
+		memcpy(room + have, p + at + 5, there);
+		have += there;
+		at += 5 + len;
+		if (have > 0 && room[0] != CLIENT_HELLO)
+			return HELLO_BAD;
+		if (have < 4)
+			continue;
+		size_t size = (size_t)room[1] << 16 | (size_t)room[2] << 8 | room[3];
+		if (size > HELLO_MAX - 4)
+			return HELLO_BAD;
+		if (have < 4 + size)
+			continue;
+		if (have > 4 + size || !client_hello((struct cursor){ room + 4, size }, &h))
+			return HELLO_BAD; /* nothing may follow a ClientHello that nobody has answered yet */
+		*ret = h;
+		return HELLO_DONE;
+	}
+	return HELLO_MORE;
+}

@@ -1,0 +1,122 @@
+#include "wire/hello.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+static uint8_t room[HELLO_MAX];
+
+struct bytes {
+	uint8_t b[2048];
+	size_t n;
+};
+
+static void add(struct bytes *to, const void *p, size_t n)
+{
+	memcpy(to->b + to->n, p, n);
+	to->n += n;
+}
+
+/* An extension that names a host. */
+static struct bytes name_ext(const char *name)
+{
+	size_t n = strlen(name);
+	struct bytes e = { 0 };
+	const uint8_t head[] = { 0, 0, 0, (uint8_t)(n + 5), 0, (uint8_t)(n + 3), 0, 0, (uint8_t)n };
+
+	add(&e, head, sizeof head);
+	add(&e, name, n);
+	return e;
+}
+
+/* A hello with these extensions in records of at most `piece` bytes. */
+static struct bytes hello(const struct bytes *exts, size_t n_exts, size_t piece)
+{
+	struct bytes body = { 0 }, all = { 0 }, out = { 0 };
+	uint8_t head[34] = { 3, 3 };
+	size_t len = 0;
+
+	for (size_t i = 0; i < n_exts; i++)
+		len += exts[i].n;
+	add(&body, head, sizeof head);
+	add(&body, "\x00\x00\x02\x13\x01\x01\x00", 7);
+	add(&body, (uint8_t[]){ (uint8_t)(len >> 8), (uint8_t)len }, 2);
+	for (size_t i = 0; i < n_exts; i++)
+		add(&body, exts[i].b, exts[i].n);
+	add(&all, (uint8_t[]){ 1, 0, (uint8_t)(body.n >> 8), (uint8_t)body.n }, 4);
+	add(&all, body.b, body.n);
+	for (size_t at = 0; at < all.n; at += piece) {
+		size_t take = MIN(piece, all.n - at);
+		add(&out, (uint8_t[]){ 22, 3, 1, (uint8_t)(take >> 8), (uint8_t)take }, 5);
+		add(&out, all.b + at, take);
+	}
+	return out;
+}
+
+static void finds_the_name(void **state)
+{
+	struct bytes ext = name_ext("Api.Test");
+	struct hello h;
+
+	(void)state;
+	for (size_t piece = 1; piece < 200; piece += 13) {
+		struct bytes b = hello(&ext, 1, piece);
+		for (size_t n = 0; n < b.n; n++)
+			assert_int_equal(hello_parse(b.b, n, room, &h), HELLO_MORE);
+		assert_int_equal(hello_parse(b.b, b.n, room, &h), HELLO_DONE);
+		assert_true(str_eqz(h.name, "Api.Test"));
+		assert_false(h.encrypted);
+	}
+}
+
+static void tells_what_is_missing_or_hidden(void **state)
+{
+	struct bytes exts[2] = { name_ext("a.b"), { .b = { 0xfe, 0x0d, 0, 1, 7 }, .n = 5 } };
+	struct hello h;
+	struct bytes b = hello(exts, 0, 4096);
+
+	(void)state;
+	assert_int_equal(hello_parse(b.b, b.n, room, &h), HELLO_DONE);
+	assert_null(h.name.p);
+	b = hello(exts, 2, 4096);
+	assert_int_equal(hello_parse(b.b, b.n, room, &h), HELLO_DONE);
+	assert_true(h.encrypted);
+}
+
+static void refuses_what_could_be_read_in_two_ways(void **state)
+{
+	struct bytes twice[2] = { name_ext("a.b"), name_ext("c.d") }, b;
+	struct hello h;
+
+	(void)state;
+	b = hello(twice, 2, 4096);
+	assert_int_equal(hello_parse(b.b, b.n, room, &h), HELLO_BAD);
+	b = hello(twice, 1, 4096);
+	b.b[b.n++] = 22; /* something behind the hello, in the same record */
+	b.b[4]++;
+	assert_int_equal(hello_parse(b.b, b.n, room, &h), HELLO_BAD);
+	b = hello(twice, 1, 4096);
+	b.b[5] = 2; /* another message */
+	assert_int_equal(hello_parse(b.b, b.n, room, &h), HELLO_BAD);
+	b = hello(twice, 1, 4096);
+	b.b[6] = 0xff; /* of 16 MiB */
+	assert_int_equal(hello_parse(b.b, b.n, room, &h), HELLO_BAD);
+	b = hello(twice, 1, 20);
+	b.b[25] = 23; /* another kind of record in the middle */
+	assert_int_equal(hello_parse(b.b, b.n, room, &h), HELLO_BAD);
+	b = hello(twice, 1, 4096);
+	b.b[5 + 4 + 34 + 7 + 1] = 0xff; /* extensions longer than the message */
+	assert_int_equal(hello_parse(b.b, b.n, room, &h), HELLO_BAD);
+	assert_int_equal(hello_parse((const uint8_t *)"GET / HTTP/1.1", 14, room, &h), HELLO_NOT);
+	assert_int_equal(hello_parse((const uint8_t *)"\x16\x02\x01", 3, room, &h), HELLO_NOT);
+	assert_int_equal(hello_parse((const uint8_t *)"\x16\x03\x01\x00\x00", 5, room, &h), HELLO_BAD);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(finds_the_name), cmocka_unit_test(tells_what_is_missing_or_hidden),
+					    cmocka_unit_test(refuses_what_could_be_read_in_two_ways) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
