@@ -2,7 +2,8 @@
  *
  *   warden-bench IMAGES DIGEST GUEST [tries]
  *
- * Prints min, median, p95 in milliseconds of create, destroy and of bare fork + exec + wait of /bin/true in the same run. Root. */
+ * Prints min, median, p95 in milliseconds of create, destroy and of bare fork + exec + wait of /bin/true in the same run. Root.
+ * MEMORY_ONLY: without the disks on files. MANY=N: instead of all this N at once, by tenths, without a pause. */
 #include "warden/warden.h"
 #include "wire/warden.h"
 
@@ -76,6 +77,45 @@ static void bare(double *v, size_t n)
 	report("bare fork+exec of true", v, n);
 }
 
+static void prepare(struct warden_request *rq, const char *digest, uint64_t disk_mib, bool ephemeral)
+{
+	*rq = (struct warden_request){
+		.op = WARDEN_CREATE, .memory_mib = 256, .disk_mib = disk_mib, .pids = 64, .cpu_millis = 1000, .ephemeral = ephemeral
+	};
+	random_uuid(rq->id);
+	snprintf(rq->image_digest, sizeof rq->image_digest, "%s", digest);
+	snprintf(rq->hostname, sizeof rq->hostname, "bench");
+}
+
+static int many(const char *digest, size_t n)
+{
+	struct warden_request rq;
+	char(*ids)[40] = xcalloc(n, sizeof *ids);
+	double *v = xcalloc(n, sizeof *v);
+	char text[64];
+	int rc = 0;
+
+	for (int op = WARDEN_CREATE; rc == 0; op = WARDEN_DESTROY) {
+		for (size_t i = 0; i < n && rc == 0; i++) {
+			prepare(&rq, digest, 64, true);
+			rq.op = (uint32_t)op;
+			memcpy(op == WARDEN_CREATE ? ids[i] : rq.id, op == WARDEN_CREATE ? rq.id : ids[i], sizeof rq.id);
+			uint64_t t = now_us();
+			rc = ask(&rq);
+			v[i] = (double)(now_us() - t) / 1000;
+		}
+		for (size_t tenth = 0; tenth < 10 && rc == 0 && n >= 10; tenth++) {
+			snprintf(text, sizeof text, "%s, tenth %zu", op == WARDEN_CREATE ? "create" : "destroy", tenth + 1);
+			report(text, v + n / 10 * tenth, n / 10);
+		}
+		if (op == WARDEN_DESTROY)
+			break;
+	}
+	free(ids);
+	free(v);
+	return rc;
+}
+
 static int kind_of(const char *title, const char *digest, uint64_t disk_mib, bool ephemeral, size_t n)
 {
 	double *create = xcalloc(n, sizeof *create), *destroy = xcalloc(n, sizeof *destroy);
@@ -83,12 +123,8 @@ static int kind_of(const char *title, const char *digest, uint64_t disk_mib, boo
 	int rc = 0;
 
 	for (size_t i = 0; i < n && rc == 0; i++) {
-		struct warden_request rq = {
-			.op = WARDEN_CREATE, .memory_mib = 256, .disk_mib = disk_mib, .pids = 64, .cpu_millis = 1000, .ephemeral = ephemeral
-		};
-		random_uuid(rq.id);
-		snprintf(rq.image_digest, sizeof rq.image_digest, "%s", digest);
-		snprintf(rq.hostname, sizeof rq.hostname, "bench");
+		struct warden_request rq;
+		prepare(&rq, digest, disk_mib, ephemeral);
 		usleep(5000); /* the idle moment in which the warden makes things in advance */
 		uint64_t t0 = now_us();
 		rc = ask(&rq);
@@ -135,10 +171,13 @@ int main(int argc, char **argv)
 	double *v = xcalloc(n, sizeof *v);
 	bare(v, n);
 	free(v);
-	int rc = kind_of("disk in memory", argv[2], 64, true, n);
-	if (rc == 0 && !getenv("MEMORY_ONLY"))
+	uint64_t at_once = 0;
+	if (getenv("MANY") && parse_u64(str_of(getenv("MANY")), 16384, &at_once) < 0)
+		return 2;
+	int rc = at_once ? many(argv[2], at_once) : kind_of("disk in memory", argv[2], 64, true, n);
+	if (rc == 0 && !at_once && !getenv("MEMORY_ONLY"))
 		rc = kind_of("disk on ext4, kept", argv[2], 1024, false, n);
-	if (rc == 0 && !getenv("MEMORY_ONLY"))
+	if (rc == 0 && !at_once && !getenv("MEMORY_ONLY"))
 		rc = kind_of("disk on ext4, ephemeral", argv[2], 1024, true, n);
 	close(daemon_fd);
 	(void)waitpid(pid, NULL, 0);

@@ -57,14 +57,14 @@ static int enter_cgroup_namespace(struct inside *in)
 	return check(unshare(CLONE_NEWCGROUP));
 }
 
-/* /sys is a directory that every host has and that everybody may walk to. It is covered in our own mount namespace only, and the
- * whole of that is thrown away at the pivot. */
+/* Over the empty root of the stage (stage.h). To climb above the upper one leads back to it, and to take it off needs a right that
+ * nobody here has. */
 static int enter_root(struct inside *in)
 {
 	(void)in;
-	if (move_mount(INSIDE_ROOT, "", AT_FDCWD, "/sys", MOVE_MOUNT_F_EMPTY_PATH) < 0)
+	if (move_mount(INSIDE_ROOT, "", AT_FDCWD, "/", MOVE_MOUNT_F_EMPTY_PATH) < 0 || fchdir(INSIDE_ROOT) < 0)
 		return -errno;
-	return check(fchdir(INSIDE_ROOT));
+	return check(chroot("."));
 }
 
 /* A directory of the image to mount on. The image may have planted a symlink there, which is refused; one that is missing is made. */
@@ -174,14 +174,6 @@ static int make_folders(struct inside *in)
 	return 0;
 }
 
-static int pivot(struct inside *in)
-{
-	(void)in;
-	if (syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0)
-		return -errno;
-	return check(chdir("/"));
-}
-
 static int name_host(struct inside *in)
 {
 	return check(sethostname(in->hostname, strlen(in->hostname)));
@@ -250,7 +242,6 @@ static const struct step {
 	{ "mount /dev", mount_dev },
 	{ "mount /proc", mount_proc },
 	{ "make folders", make_folders },
-	{ "pivot", pivot },
 	{ "name the host", name_host },
 	{ "set limits", set_rlimits },
 	{ "place descriptors", place_fds },

@@ -193,8 +193,8 @@ static bool mount_needed(const struct place *p, const char *mount)
 	return false;
 }
 
-/* A mount namespace of our own with as few mounts as possible: each is copied for every sandbox. And one /proc that is fully
- * visible: where it is masked or missing, the kernel refuses a new one to a child user namespace. */
+/* A mount namespace of our own with as few mounts as possible, so that we keep nobody's disk busy; and a /proc of our own: the caller's
+ * may be masked. */
 static int slim_mounts(struct place *p, struct err *e)
 {
 	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
@@ -315,6 +315,7 @@ int place_open(struct place *p, const struct warden_options *options, struct err
 			     .sockets_fd = -EBADF,
 			     .disks_fd = -EBADF,
 			     .images_fd = -EBADF,
+			     .stage = STAGE_INIT,
 			     .netns = { .own = -EBADF, .proc = -EBADF },
 			     .guest_fd = -EBADF,
 			     .dev_fd = -EBADF };
@@ -346,6 +347,8 @@ int place_open(struct place *p, const struct warden_options *options, struct err
 		return rc;
 	if ((rc = netns_maker_init(&p->netns)) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, -rc, "open the network namespace");
+	if ((rc = stage_make(&p->stage, e)) < 0)
+		return rc;
 	if ((rc = process_boot_id(p->boot_id)) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, -rc, "read the boot's id");
 	if (sysinfo(&si) < 0)
@@ -373,6 +376,7 @@ void place_close(struct place *p, bool empty)
 			(void)rmdir(p->run);
 	}
 	netns_maker_done(&p->netns);
+	stage_close(&p->stage);
 	int *fds[] = { &p->state_fd, &p->sockets_fd, &p->disks_fd, &p->images_fd, &p->guest_fd, &p->dev_fd, &p->run_fd };
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		*fds[i] = close_fd(*fds[i]);

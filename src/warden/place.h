@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "sys/netns.h"
+#include "warden/stage.h"
 #include "warden/warden.h"
 
 struct place {
@@ -16,6 +17,7 @@ struct place {
 	int disks_fd;	/* DATA/disks 0700 root */
 	int images_fd;
 	struct netns_maker netns;
+	struct stage stage;
 	int guest_fd; /* sealed memory file */
 	int dev_fd;   /* the /dev every sandbox gets a clone of */
 	bool layers_by_fd; /* the kernel takes detached mounts as overlay's layers */

@@ -133,7 +133,12 @@ static int clone_guest(struct keeper *k, struct sandbox *s, struct inside *in, i
 	if (net < 0)
 		return net;
 	int rc = netns_enter(net); /* from inside the new user namespace it would be refused */
-	pid_t pid = rc < 0 ? rc : process_clone(flags, cgroup_fd, stack, sizeof stack, inside_main, in, &in->here, &pidfd);
+	if (rc < 0 || (rc = stage_enter(&k->place->stage)) < 0) {
+		(void)netns_enter(k->place->netns.own);
+		return err_sys(e, ERR_UNAVAILABLE, -rc, "enter the namespaces that the sandbox gets");
+	}
+	pid_t pid = process_clone(flags, cgroup_fd, stack, sizeof stack, inside_main, in, &in->here, &pidfd);
+	stage_leave(&k->place->stage);
 	(void)netns_enter(k->place->netns.own);
 	if (pid < 0)
 		return err_sys(e, ERR_UNAVAILABLE, -pid, "clone the sandbox's first process");
@@ -227,7 +232,10 @@ static int bring_up(struct keeper *k, struct sandbox *s, const struct warden_req
 					  s->record.ephemeral && s->record.disk_kind == DISK_FILE, &root, e);
 
 	s->record.loop = disk->loop;
-	disk_close(disk); /* the overlay holds it from here on */
+	/* The overlay holds it from here on; to close a detached mount is to wait for a grace period. */
+	if (disk->mount >= 0)
+		helper_let_go(k->pool->space_helper, disk->mount, false);
+	*disk = DISK_INIT;
 	/* Before there is a process, so that a warden that comes after a sudden end knows what to sweep. */
 	s->record.pid = 0;
 	if (rc == 0 && (rc = record_write(k->place->state_fd, &s->record)) < 0)
