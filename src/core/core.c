@@ -16,6 +16,7 @@ static void on_deliver(uv_idle_t *h)
 	struct core *c = h->data;
 
 	run_deliver_ready(c);
+	runs_save_ended(c);
 	if (!c->ready)
 		uv_idle_stop(h);
 }
@@ -98,6 +99,7 @@ void core_free(struct core *c)
 
 	if (!c)
 		return;
+	runs_save_ended(c);
 	HASH_ITER (hh_id, c->by_id, s, next)
 		core_remove(s);
 	keys_free(c->keys);

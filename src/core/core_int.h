@@ -49,11 +49,13 @@ struct run {
 	bool cold;               /* ended, and its output is only in the store or its files */
 	bool finishing;          /* its end is known, the reason (oom) still asked for */
 	bool stdin_open;
-	bool unsaved;            /* ended, but the store could not take it yet */
+	bool unsaved;            /* ended, but not in the store yet */
+	bool to_save;            /* in the core's list of these */
 	uint64_t link_seq;       /* the connection on which the guest last spoke of it */
 	uint64_t used_ms;        /* ended: when somebody last asked (monotonic) */
 	struct follower *followers;
 	struct run_waiter *waiters;
+	struct run *save_prev, *save_next;
 	UT_hash_handle hh;       /* by number; iteration is in order of start */
 };
 
@@ -107,6 +109,7 @@ struct core {
 	uint64_t next_seq, next_event, swept_event;
 	size_t running;
 	struct follower *ready; /* followers with something to deliver */
+	struct run *to_save;    /* ended runs that were told and are to be stored */
 	uv_idle_t deliver;
 	uv_timer_t sweep;
 	struct subscription *subscriptions;
@@ -129,7 +132,7 @@ void core_remove(struct sandbox *s); /* frees it */
 void core_emit(struct core *c, const char *type, struct sandbox *s, enum sandbox_state old, const struct run *r);
 
 void core_handle_closed(struct core *c); /* one of core->handles */
-void core_deliver_soon(struct core *c); /* run_deliver_ready on the loop's next turn */
+void core_deliver_soon(struct core *c);  /* run_deliver_ready and runs_save_ended on the loop's next turn */
 
 /* lifecycle.c */
 void lifecycle_boundary_exit(void *ctx, const char *id, const struct boundary_exit *x);
@@ -143,6 +146,7 @@ void runs_hello(struct sandbox *s, const struct link_run_state *known, size_t n)
 void runs_lost(struct sandbox *s, const char *why);  /* ends every live run */
 void runs_free(struct sandbox *s);
 void runs_sweep(struct sandbox *s);
+void runs_save_ended(struct core *c); /* from the loop */
 void run_warm_up(struct run *r); /* an ended run's output is in its spools again */
 #define RUN_OUTPUT_MAX_KERNEL (RUN_OUTPUT_MAX_MAX + 1) /* more than a client may ask for: how a kernel's run is known in the store */
 int run_start_kernel(struct sandbox *s, const struct run_spec *spec, struct run **ret, struct err *e);

@@ -3,7 +3,8 @@
  * Theory of operation. The guest keeps a run's output until we acknowledge it, and we acknowledge only what a kill -9 of
  * this daemon cannot lose: bytes that are in the run's file. While a stream is short nothing is acknowledged and nothing
  * written; its end puts it, with the result, in the run's row of the store, and only then is the guest told to forget it. So
- * after a restart the rest of every output is still to be had, from the file, the row or the guest.
+ * after a restart the rest of every output is still to be had, from the file, the row or the guest. For the same reason those
+ * who wait for a short run are told before its end is stored: until then it is safe with the guest.
  *
  * Readers (followers) have their own position in the spool and are fed from the loop, never from inside a call of theirs:
  * a slow one holds up nobody. An ended run becomes "cold" after a while: its output leaves memory and is read back on demand. */
@@ -53,11 +54,20 @@ static struct run *run_add(struct sandbox *s, struct run_row *take)
 	return r;
 }
 
+/* It need not be stored any more. */
+static void saved(struct run *r)
+{
+	if (r->to_save)
+		DL_DELETE2(r->sandbox->core->to_save, r, save_prev, save_next);
+	r->to_save = false;
+}
+
 static void run_delete(struct run *r, bool files)
 {
 	struct sandbox *s = r->sandbox;
 
 	followers_leave(r);
+	saved(r);
 	for (int i = 0; i < 2; i++) {
 		if (files)
 			spool_remove(&r->out[i]);
@@ -152,12 +162,11 @@ static uint64_t next_number(struct sandbox *s)
 
 static struct run *find_idempotent(struct sandbox *s, const char *key)
 {
-	struct run *r, *next;
-
-	HASH_ITER (hh, s->runs, r, next) {
-		if (key && streq(r->row.idempotency_key, key))
+	if (!key)
+		return NULL;
+	for (struct run *r = s->runs; r; r = r->hh.next)
+		if (streq(r->row.idempotency_key, key))
 			return r;
-	}
 	return NULL;
 }
 
@@ -228,7 +237,6 @@ static int start(struct sandbox *s, const struct run_spec *spec, bool kernel, st
 	r->link_seq = s->link_seq;
 	s->live_runs++;
 	sandbox_touch(s);
-	forget_oldest(s);
 
 	pairs_copy(&env, &s->row.spec.env);
 	for (size_t i = 0; i < spec->env.n; i++)
@@ -258,6 +266,7 @@ static int start(struct sandbox *s, const struct run_spec *spec, bool kernel, st
 		return err_sys(e, ERR_UNAVAILABLE, -rc, "the run cannot be recorded");
 	}
 	core_emit(s->core, "run.started", s, s->row.state, r);
+	forget_oldest(s);
 	*ret = r;
 	return 0;
 }
@@ -339,16 +348,23 @@ void run_on_stdin_room(void *ctx, uint64_t number)
 		followers_tell_room(r);
 }
 
+static bool fits_row(const struct run *r)
+{
+	struct str out = spool_memory(&r->out[0]), err = spool_memory(&r->out[1]);
+
+	return out.p && err.p && out.n <= RUN_ROW_OUTPUT_MAX && err.n <= RUN_ROW_OUTPUT_MAX;
+}
+
 /* Puts the result and the output where a kill -9 can't lose them; then the guest may forget the run. When the disk is full the
  * guest keeps it, and the sweep tries again. */
 static void save_ended(struct run *r)
 {
 	struct sandbox *s = r->sandbox;
 	struct str out = spool_memory(&r->out[0]), err = spool_memory(&r->out[1]);
-	bool small = out.p && err.p && out.n <= RUN_ROW_OUTPUT_MAX && err.n <= RUN_ROW_OUTPUT_MAX;
 	struct run_row row = r->row; /* borrows: not freed */
 
-	if (small) {
+	saved(r);
+	if (fits_row(r)) {
 		row.stdout_data = (uint8_t *)(uintptr_t)out.p;
 		row.stderr_data = (uint8_t *)(uintptr_t)err.p;
 		row.stdout_len = out.n;
@@ -364,6 +380,12 @@ static void save_ended(struct run *r)
 		link_run_release(s->link, r->number);
 }
 
+void runs_save_ended(struct core *c)
+{
+	while (c->to_save)
+		save_ended(c->to_save);
+}
+
 static void finish(struct run *r)
 {
 	struct sandbox *s = r->sandbox;
@@ -375,7 +397,13 @@ static void finish(struct run *r)
 	r->used_ms = now_ms();
 	if (!r->row.duration_ms)
 		r->row.duration_ms = r->row.ended_ms - r->row.started_ms;
-	save_ended(r);
+	if (s->link && r->row.state != RUN_LOST && fits_row(r)) { /* the guest has it as well */
+		r->unsaved = r->to_save = true;
+		DL_APPEND2(s->core->to_save, r, save_prev, save_next);
+		core_deliver_soon(s->core);
+	} else {
+		save_ended(r); /* it may find that output is lost, which those who wait are told */
+	}
 	s->live_runs--;
 	sandbox_touch(s);
 	core_emit(s->core, "run.ended", s, s->row.state, r);
@@ -472,10 +500,10 @@ void runs_hello(struct sandbox *s, const struct link_run_state *known, size_t n)
 		r = find_number(s, known[i].run);
 		if (!r)
 			link_run_cancel(s->link, known[i].run);
-		if (!r || run_ended(r)) {
+		if (!r || (run_ended(r) && !r->unsaved && !r->finishing)) /* else released when it is stored */
 			link_run_release(s->link, known[i].run);
+		if (!r || run_ended(r))
 			continue;
-		}
 		r->link_seq = s->link_seq;
 		link_run_attach(s->link, r->number, spool_total(&r->out[0]), spool_total(&r->out[1]));
 	}
