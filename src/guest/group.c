@@ -15,35 +15,40 @@ enum { ROUNDS = 20, LEFT_MAX = 65536 };
 
 void groups_init(struct groups *gs, int dir)
 {
-	*gs = (struct groups){ .dir = dir, .spare_procs = -EBADF };
+	*gs = (struct groups){ .dir = dir };
 }
 
-static int open_procs(struct groups *gs, const char *name)
+static void make(struct groups *gs, struct group *g)
 {
 	char path[48];
 
-	snprintf(path, sizeof path, "%s/cgroup.procs", name);
-	return openat(gs->dir, path, O_WRONLY | O_CLOEXEC);
+	*g = (struct group){ .procs = -EBADF };
+	snprintf(g->name, sizeof g->name, "r%llu", (unsigned long long)++gs->serial);
+	if (gs->dir < 0 || (mkdirat(gs->dir, g->name, 0755) < 0 && errno != EEXIST))
+		return;
+	snprintf(path, sizeof path, "%s/cgroup.procs", g->name);
+	g->procs = openat(gs->dir, path, O_RDWR | O_CLOEXEC); /* read to see whether it is empty */
+	g->made = g->procs >= 0;
+	if (!g->made)
+		(void)unlinkat(gs->dir, g->name, AT_REMOVEDIR);
 }
 
-int group_make(struct groups *gs, struct group *g, char letter, uint64_t number)
+void groups_prepare(struct groups *gs)
 {
-	if (gs->spare_procs >= 0) {
-		memcpy(g->name, gs->spare, sizeof g->name);
-		g->made = true;
-		return take_fd(&gs->spare_procs);
-	}
-	snprintf(g->name, sizeof g->name, "%c%llu", letter, (unsigned long long)number);
-	g->made = false;
-	if (gs->dir < 0 || (mkdirat(gs->dir, g->name, 0755) < 0 && errno != EEXIST))
-		return -EBADF;
-	int fd = open_procs(gs, g->name);
-	if (fd < 0) {
-		(void)unlinkat(gs->dir, g->name, AT_REMOVEDIR);
-		return -EBADF;
-	}
-	g->made = true;
-	return fd;
+	if (!gs->prepared && !gs->spare.made)
+		make(gs, &gs->spare);
+	gs->prepared = true;
+}
+
+int group_make(struct groups *gs, struct group *g)
+{
+	gs->prepared = true;
+	if (!gs->spare.made)
+		make(gs, g);
+	else
+		*g = gs->spare;
+	gs->spare.made = false;
+	return g->procs;
 }
 
 static bool write_in(struct groups *gs, const struct group *g, const char *file, const char *text)
@@ -219,25 +224,23 @@ bool group_signal(struct groups *gs, const struct group *g, pid_t first, pid_t s
 
 /* --- ends --- */
 
-static bool is_empty(struct groups *gs, const char *name)
+static bool is_empty(int procs)
 {
-	auto_buf struct buf b;
-	char path[48];
+	char c;
 
-	buf_init(&b, 4096);
-	snprintf(path, sizeof path, "%s/cgroup.events", name);
-	load_at(gs->dir, path, &b);
-	return b.data && strstr(b.data, "populated 0");
+	return procs >= 0 && pread(procs, &c, 1, 0) == 0;
 }
 
 /* Removed, or kept as the spare: true when it need not be thought of any more. */
-static bool put_away(struct groups *gs, const char *name)
+static bool put_away(struct groups *gs, struct group *g)
 {
-	if (gs->spare_procs < 0 && is_empty(gs, name) && (gs->spare_procs = open_procs(gs, name)) >= 0) {
-		memcpy(gs->spare, name, sizeof gs->spare);
+	if (!gs->spare.made && is_empty(g->procs)) {
+		gs->spare = *g;
+		gs->spare.made = true;
 		return true;
 	}
-	return unlinkat(gs->dir, name, AT_REMOVEDIR) == 0 || errno == ENOENT;
+	g->procs = close_fd(g->procs);
+	return unlinkat(gs->dir, g->name, AT_REMOVEDIR) == 0 || errno == ENOENT;
 }
 
 void group_release(struct groups *gs, struct group *g)
@@ -245,10 +248,12 @@ void group_release(struct groups *gs, struct group *g)
 	if (!g->made)
 		return;
 	g->made = false;
-	if (gs->left_n == LEFT_MAX)
+	if (gs->left_n == LEFT_MAX) {
+		g->procs = close_fd(g->procs);
 		return; /* the boundary removes the whole directory in the end */
+	}
 	gs->left = xreallocarray(gs->left, gs->left_n + 1, sizeof *gs->left);
-	memcpy(gs->left[gs->left_n++], g->name, sizeof *gs->left);
+	gs->left[gs->left_n++] = *g;
 }
 
 static void put_away_from(struct groups *gs, size_t first)
@@ -256,8 +261,8 @@ static void put_away_from(struct groups *gs, size_t first)
 	size_t kept = first;
 
 	for (size_t i = first; i < gs->left_n; i++)
-		if (!put_away(gs, gs->left[i]))
-			memmove(gs->left[kept++], gs->left[i], sizeof *gs->left);
+		if (!put_away(gs, &gs->left[i]))
+			gs->left[kept++] = gs->left[i];
 	gs->left_n = gs->tried_n = kept;
 }
 

@@ -13,19 +13,23 @@
 struct group {
 	char name[24];
 	bool made; /* as a cgroup */
+	int procs; /* made: its cgroup.procs, or unset */
 };
 
 struct groups {
 	int dir; /* the delegated directory, or unset */
-	char (*left)[24]; /* of ended runs */
+	uint64_t serial; /* names */
+	struct group *left; /* of ended runs */
 	size_t left_n, tried_n; /* the first tried_n of them were not empty yet */
-	char spare[24]; /* one that is empty, for the next run; making and removing one costs as much as all else in a start */
-	int spare_procs; /* its cgroup.procs, or unset */
+	struct group spare; /* one that is empty, for the next run; making and removing one costs as much as all else in a start */
+	bool prepared;
 };
 
 void groups_init(struct groups *gs, int dir);
-/* Returns a descriptor of cgroup.procs for the first process to write "0" to, or -EBADF without cgroups. */
-int group_make(struct groups *gs, struct group *g, char letter, uint64_t number);
+/* Before the first run, when there is time: makes the spare one. Once. */
+void groups_prepare(struct groups *gs);
+/* Returns a descriptor of cgroup.procs for the first process to write "0" to (borrowed), or -EBADF without cgroups. */
+int group_make(struct groups *gs, struct group *g);
 /* Signals every member but `spare` (0 = none); `first` is the first process. Returns true when none was found.
  * With SIGKILL and nothing spared also what is being forked meanwhile. */
 bool group_signal(struct groups *gs, const struct group *g, pid_t first, pid_t spare, int signo);

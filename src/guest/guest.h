@@ -36,7 +36,6 @@ struct guest {
 	size_t runs_n;
 	struct session *sessions;
 	struct op *ops;
-	uint64_t serial;               /* of session groups */
 	bool in_vm;                    /* we are a virtual machine's first program: SETUP is for us */
 	bool bare;                     /* and it has not come yet: nothing runs */
 };

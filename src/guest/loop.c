@@ -76,6 +76,8 @@ void loop_once(struct loop *l)
 {
 	int wait = -1;
 
+	if (!l->timers)
+		l->earliest = 0; /* of one that was stopped */
 	if (l->earliest) {
 		uint64_t now = now_ms();
 		wait = l->earliest <= now ? 0 : (int)MIN(l->earliest - now, (uint64_t)INT_MAX);

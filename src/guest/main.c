@@ -117,12 +117,11 @@ void guest_reap(struct guest *g)
 
 static void child_ready(struct watch *w, uint32_t events)
 {
-	struct signalfd_siginfo info[16];
+	struct signalfd_siginfo info;
 
 	(void)events;
-	/* one wake-up may stand for many children, and waitpid tells them all */
-	while (read(w->fd, info, sizeof info) > 0)
-		;
+	/* pending once, whatever it stands for: waitpid tells them all */
+	(void)!read(w->fd, &info, sizeof info);
 	guest_reap(container_of(w, struct child_watch, w)->g);
 }
 
@@ -192,5 +191,7 @@ int main(int argc, char **argv)
 		loop_once(&g.loop);
 		conn_flush(&g);
 		groups_tidy(&g.groups);
+		if (g.conn)
+			groups_prepare(&g.groups);
 	}
 }

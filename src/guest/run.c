@@ -17,6 +17,7 @@
 
 enum {
 	KILL_AGAIN_MS = 50,      /* without cgroups a member may have been missed */
+	STARTED_WITHIN_MS = 5,   /* most runs are over by then, and one message wakes the daemon once */
 	TERMINAL_DRAIN_MS = 250, /* a terminal whose main process has gone hangs up at once; this is for one that does not */
 };
 
@@ -63,6 +64,7 @@ static void run_free(struct run *r)
 	}
 	timer_stop(&r->limit);
 	timer_stop(&r->drain);
+	timer_stop(&r->tell);
 	watch_close(&g->loop, &r->in.w);
 	buf_done(&r->in.bytes);
 	window_done(&r->out[0]);
@@ -75,6 +77,7 @@ static void run_free(struct run *r)
 static void input_ready(struct watch *w, uint32_t events);
 static void limit_reached(struct timer *t);
 static void drain_timer(struct timer *t);
+static void tell_timer(struct timer *t);
 
 static struct run *run_new(struct guest *g, uint64_t id, const struct guest_run_request *req)
 {
@@ -90,6 +93,7 @@ static struct run *run_new(struct guest *g, uint64_t id, const struct guest_run_
 	r->in.eof = !r->in.open;
 	r->limit.fire = limit_reached;
 	r->drain.fire = drain_timer;
+	r->tell.fire = tell_timer;
 	r->timeout_ms = req->timeout_ms;
 	r->started_ms = now_ms();
 	buf_init(&r->in.bytes, GUEST_MESSAGE_MAX);
@@ -200,7 +204,7 @@ void run_stdin_eof(struct guest *g, uint64_t id)
 
 /* Descriptors of a start; all are closed at its end but those that were taken out. */
 struct plumbing {
-	int child[3], script, procs;
+	int child[3], script;
 	int in, out, err; /* our ends */
 };
 
@@ -213,15 +217,9 @@ static void plumbing_done(struct plumbing *p)
 	for (int i = 0; i < 3; i++)
 		p->child[i] = close_fd(p->child[i]);
 	p->script = close_fd(p->script);
-	p->procs = close_fd(p->procs);
 	p->in = close_fd(p->in);
 	p->out = close_fd(p->out);
 	p->err = close_fd(p->err);
-}
-
-static int set_nonblocking(int fd)
-{
-	return fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) < 0 ? -errno : 0;
 }
 
 static int make_pipe(const struct user *u, int *ret_read, int *ret_write, bool read_is_ours)
@@ -233,7 +231,7 @@ static int make_pipe(const struct user *u, int *ret_read, int *ret_write, bool r
 	*ret_read = p[0];
 	*ret_write = p[1];
 	user_give(u, p[0], true);
-	return set_nonblocking(read_is_ours ? p[0] : p[1]);
+	return fcntl(p[read_is_ours ? 0 : 1], F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
 static int open_terminal(const struct user *u, const struct guest_run_request *req, struct plumbing *p)
@@ -326,9 +324,8 @@ static void run_launched(struct run *r, pid_t pid, struct plumbing *p)
 		if (r->from[i])
 			source_point(r->from[i], &r->out[i], output_changed, r);
 	run_begin(r);
-	if (p->in >= 0) {
+	if (p->in >= 0)
 		run_input_start(r, take_fd(&p->in));
-	}
 }
 
 static void fail_launch(struct run *r, const struct launch *l, const struct guest_run_request *req, int e)
@@ -346,7 +343,7 @@ static void fail_launch(struct run *r, const struct launch *l, const struct gues
 static void start_program(struct run *r, struct guest_run_request *req)
 {
 	struct guest *g = r->g;
-	struct plumbing p = { { -EBADF, -EBADF, -EBADF }, -EBADF, -EBADF, -EBADF, -EBADF, -EBADF };
+	struct plumbing p = { { -EBADF, -EBADF, -EBADF }, -EBADF, -EBADF, -EBADF, -EBADF };
 	struct user u;
 	struct err e;
 	bool bash;
@@ -365,7 +362,7 @@ static void start_program(struct run *r, struct guest_run_request *req)
 	}
 	if (req->flags & GUEST_RUN_PTY)
 		r->pty = p.in;
-	p.procs = group_make(&g->groups, &r->group, 'r', r->id);
+	int procs = group_make(&g->groups, &r->group);
 	char **env = env_build(g, &u, req->env, &r->group, r->pty >= 0);
 	struct launch l = {
 		.argv = req->argv,
@@ -377,7 +374,7 @@ static void start_program(struct run *r, struct guest_run_request *req)
 		.extra = p.script,
 		.extra_to = LAUNCH_SCRIPT_FD,
 		.pty = r->pty >= 0,
-		.cgroup_procs = p.procs,
+		.cgroup_procs = procs,
 		.files = g->opt.files,
 	};
 	pid_t pid = launch(&l);
@@ -422,7 +419,15 @@ void run_begin(struct run *r)
 	r->started_ms = now_ms();
 	if (r->timeout_ms)
 		timer_set(&r->g->loop, &r->limit, r->started_ms + MIN(r->timeout_ms, UINT64_MAX / 2));
-	run_tell(r);
+	if (r->session)
+		run_tell(r); /* its turn has come */
+	else
+		timer_set(&r->g->loop, &r->tell, r->started_ms + STARTED_WITHIN_MS);
+}
+
+static void tell_timer(struct timer *t)
+{
+	run_tell(container_of(t, struct run, tell));
 }
 
 /* --- kill --- */
@@ -513,6 +518,7 @@ void run_finish(struct run *r)
 	}
 	timer_stop(&r->limit);
 	timer_stop(&r->drain);
+	timer_stop(&r->tell);
 	input_done(r);
 	r->pty = -EBADF;
 	(void)scratch_remove(&r->scratch);

@@ -33,6 +33,7 @@ struct run {
 	struct run_input in;
 	int pty;                        /* master, borrowed from in.w / from[0]; or unset */
 	struct timer limit, drain;      /* time limit; end of patience with a terminal, or next kill */
+	struct timer tell;              /* there is nothing to say but that it has started, and that can wait so long */
 	struct scratch scratch;
 	uint64_t started_ms;
 	uint64_t timeout_ms;

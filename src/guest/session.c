@@ -500,7 +500,7 @@ static pid_t start_shell(struct session *s, const struct guest_run_request *r, c
 {
 	struct guest *g = s->g;
 	const char *argv[] = { session_shell(&s->bash), NULL };
-	auto_fd int procs = group_make(&g->groups, &s->group, 's', ++g->serial);
+	int procs = group_make(&g->groups, &s->group);
 	char **env = env_build(g, &s->user, r->env, &s->group, false);
 
 	*l = (struct launch){

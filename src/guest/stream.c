@@ -94,7 +94,8 @@ static void source_ready(struct watch *w, uint32_t events)
 {
 	struct source *s = container_of(w, struct source, w);
 
-	(void)events;
+	if (events == EPOLLHUP && !s->till_end) /* of a pipe: nothing in it, and no writer */
+		watch_close(s->loop, w);
 	for (int i = 0; i < TURN && s->w.fd >= 0 && s->w.events; i++) {
 		struct buf *b = s->to ? &s->to->held : NULL;
 		size_t before = b ? b->len : 0;

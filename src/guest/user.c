@@ -7,20 +7,42 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { DATABASE_MAX = 1024 * 1024, ID_MAX = 0xfffffffeu >> 1 };
+enum { DATABASE_MAX = 1024 * 1024, ID_MAX = 0xfffffffeu >> 1, SETTLED_S = 2 };
+
+/* A user database as it was read last. Every run asks, and hardly ever has it changed: then its change time, which nobody
+ * can set, says so. But that time goes in steps, so a file that was changed a moment ago is read again. */
+struct database {
+	const char *path;
+	struct buf text;
+	struct stat seen;
+	bool settled; /* what was seen can be compared with */
+};
+
+static struct database passwd_file = { .path = "/etc/passwd" }, group_file = { .path = "/etc/group" };
+
+static bool same(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size && a->st_ctim.tv_sec == b->st_ctim.tv_sec &&
+	       a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
+}
 
 /* The whole file, or nothing: a fifo or a device under that name must not stop us. */
-static void load(const char *path, struct buf *b)
+static void read_whole(struct database *d, const struct timespec *now)
 {
-	auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	struct stat st;
+	auto_fd int fd = open(d->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	struct stat *st = &d->seen;
+	struct buf *b = &d->text;
 
+	buf_done(b);
 	buf_init(b, DATABASE_MAX);
-	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+	d->settled = false;
+	if (fd < 0 || fstat(fd, st) < 0 || !S_ISREG(st->st_mode))
 		return;
-	for (size_t want = (size_t)MIN(MAX(st.st_size, 0) + 1, DATABASE_MAX);;) { /* one more, to see the end */
+	d->settled = st->st_ctim.tv_sec < now->tv_sec - SETTLED_S;
+	for (size_t want = (size_t)MIN(MAX(st->st_size, 0) + 1, DATABASE_MAX);;) { /* one more, to see the end */
 		char *to = buf_reserve(b, want);
 		ssize_t n = to ? read(fd, to, want) : 0;
 		if (n <= 0)
@@ -30,6 +52,18 @@ static void load(const char *path, struct buf *b)
 			return;
 		want = 4096;
 	}
+}
+
+/* Good until the next call. */
+static struct str database(struct database *d)
+{
+	struct timespec now;
+	struct stat st;
+
+	clock_gettime(CLOCK_REALTIME, &now); /* before the file is read: what changes meanwhile is newer */
+	if (!d->settled || stat(d->path, &st) < 0 || !same(&st, &d->seen))
+		read_whole(d, &now);
+	return buf_str(&d->text);
 }
 
 enum { FIELDS = 7 };
@@ -139,43 +173,40 @@ int user_find(const char *text, struct user *ret, struct err *e)
 {
 	const char *colon = strchr(text, ':');
 	struct str name = { text, colon ? (size_t)(colon - text) : strlen(text) };
-	auto_buf struct buf passwd, group;
 	struct user u = { .home = "/", .shell = "/bin/sh" };
 	uint32_t id;
 
-	load("/etc/passwd", &passwd);
-	load("/etc/group", &group);
 	if (name.n == 0 || name.n >= sizeof u.name)
 		return err_set(e, ERR_INVALID, EINVAL, "not a user: \"%.80s\"", text);
-	if (!find_passwd(buf_str(&passwd), name, NULL, &u)) {
+	struct str passwd = database(&passwd_file), group = database(&group_file);
+	if (!find_passwd(passwd, name, NULL, &u)) {
 		if (!parse_id(name, &id))
 			return err_set(e, ERR_INVALID, ENOENT, "the sandbox has no user \"%.*s\" (see /etc/passwd in it)", (int)name.n, name.p);
-		if (!find_passwd(buf_str(&passwd), name, &id, &u)) {
+		if (!find_passwd(passwd, name, &id, &u)) {
 			u.uid = id;
 			u.gid = colon || id ? id : 0;
 		}
 	}
 	if (colon) {
 		struct str g = str_of(colon + 1);
-		if (!find_group(buf_str(&group), g, &u.gid) && !parse_id(g, &u.gid))
+		if (!find_group(group, g, &u.gid) && !parse_id(g, &u.gid))
 			return err_set(e, ERR_INVALID, ENOENT, "the sandbox has no group \"%.80s\" (see /etc/group in it)", colon + 1);
 	}
 	if (u.home[0] != '/')
 		copy(u.home, sizeof u.home, STR("/"));
 	if (u.shell[0] != '/')
 		copy(u.shell, sizeof u.shell, STR("/bin/sh"));
-	find_groups(buf_str(&group), &u);
+	find_groups(group, &u);
 	*ret = u;
 	return 0;
 }
 
 int user_id_of(const char *text, bool group, uint32_t *ret)
 {
-	auto_buf struct buf db;
+	struct str db = database(group ? &group_file : &passwd_file);
 	struct user u;
 
-	load(group ? "/etc/group" : "/etc/passwd", &db);
-	if (group ? find_group(buf_str(&db), str_of(text), ret) : find_passwd(buf_str(&db), str_of(text), NULL, &u)) {
+	if (group ? find_group(db, str_of(text), ret) : find_passwd(db, str_of(text), NULL, &u)) {
 		if (!group)
 			*ret = u.uid;
 		return 0;
@@ -199,9 +230,7 @@ void user_name_of(uint32_t id, bool group, char ret[static 64])
 		memcpy(ret, last[group].name, 64);
 		return;
 	}
-	auto_buf struct buf db;
-	load(group ? "/etc/group" : "/etc/passwd", &db);
-	text = buf_str(&db);
+	text = database(group ? &group_file : &passwd_file);
 	snprintf(ret, 64, "%u", id);
 	while ((n = next_entry(&text, f)) >= 0)
 		if (n >= 3 && parse_id(f[2], &v) && v == id && f[0].n && f[0].n < 64 && !memchr(f[0].p, '\0', f[0].n)) {
