@@ -258,7 +258,7 @@ static int loopback_up(void)
 }
 
 /* One group for everything that runs, so that neither memory nor processes can run out for us; in it the guest makes one per run. */
-static int make_groups(struct guest *g, uint64_t pids)
+static int make_groups(struct guest *g)
 {
 	struct sysinfo info;
 	char text[32];
@@ -268,10 +268,6 @@ static int make_groups(struct guest *g, uint64_t pids)
 		r = write_text("/sys/fs/cgroup/cgroup.subtree_control", "+memory +pids", 0);
 	if (r == 0 && mkdir("/sys/fs/cgroup/runs", ROOT_MODE) < 0)
 		r = -errno;
-	if (r == 0 && pids) {
-		snprintf(text, sizeof text, "%llu", (unsigned long long)pids);
-		r = write_text("/sys/fs/cgroup/runs/pids.max", text, 0);
-	}
 	if (r == 0 && sysinfo(&info) == 0 && info.totalram * info.mem_unit > 2ul * KEPT_BACK) {
 		snprintf(text, sizeof text, "%llu", (unsigned long long)info.totalram * info.mem_unit - KEPT_BACK);
 		r = write_text("/sys/fs/cgroup/runs/memory.max", text, 0);
@@ -282,6 +278,15 @@ static int make_groups(struct guest *g, uint64_t pids)
 	if (r == 0)
 		groups_init(&g->groups, dir);
 	return r;
+}
+
+static int limit_processes(const struct guest *g, uint64_t pids)
+{
+	char text[32];
+	auto_fd int fd = openat(g->groups.dir, "pids.max", O_WRONLY | O_CLOEXEC); /* not by a path, which a tenant may lead elsewhere */
+
+	snprintf(text, sizeof text, "%llu", (unsigned long long)pids);
+	return fd < 0 || write(fd, text, strlen(text)) < 0 ? -errno : 0;
 }
 
 static int set_names(const struct guest_setup *s)
@@ -334,8 +339,12 @@ int vm_setup(struct guest *g, const struct guest_setup *s, const char **ret_what
 		}
 		if (r == 0) {
 			*ret_what = "cgroups";
-			r = make_groups(g, s->pids);
+			r = make_groups(g);
 		}
+	}
+	if (r == 0 && s->pids) {
+		*ret_what = "limit on processes";
+		r = limit_processes(g, s->pids);
 	}
 	if (r == 0) {
 		*ret_what = "names";

@@ -1,9 +1,9 @@
 /* The guest as the first program of a virtual machine: /init of an initramfs that also has modules/NN-NAME.ko.
  *
  * Theory of operation. vm_boot does what every sandbox of an image has in common: modules, the image's read-only file system, the
- * serial port as descriptor 3. At that point memory can be saved as a template. Everything that makes one sandbox differ from the next
- * comes with the frame SETUP, again for each clone: vm_setup reseeds the kernel's randomness before anything else, sets clock and
- * names, and the first time lays the sandbox's own disk over the image and moves there. Until then no run, session or op is taken.
+ * serial port as descriptor 3. The rest comes with the frame SETUP. The first one lays the disk over the image and moves there, and until
+ * then no run, session or op is taken; a template is saved behind such a one, with nothing else in it. Every later one, to each copy, tells what
+ * makes it differ from the others: the kernel's randomness is reseeded before anything else, then clock, limit and names are set.
  *
  * The disks are told apart by serial number ("image", "disk"), the port by its name ("guest"): the order of devices says nothing. */
 #ifndef CAISSON_GUEST_VM_H

@@ -266,6 +266,7 @@ int contract_run(const struct contract_kind *kind)
 	size_t n = 0;
 
 	suite.kind = kind;
+	drive_patience = kind->patience ? kind->patience : 1;
 	uv_loop_init(&suite.loop);
 	suite.b = kind->open(&suite.loop, &skip);
 	if (!suite.b) {

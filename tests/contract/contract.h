@@ -15,6 +15,7 @@ struct contract_kind {
 	struct boundary *(*open)(uv_loop_t *loop, const char **skip);
 	void (*close)(struct boundary *b); /* frees it, the sandboxes stay */
 	void (*done)(void);                /* after all: nothing may be left */
+	unsigned patience;                 /* drive_patience; 0 = 1 */
 	const char *image_digest; /* as boundary_spec wants it */
 	bool exact_trees;                  /* whole-tree kill also finds what has cleared its environment and left its parents */
 };

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <stdio.h>
 
+unsigned drive_patience = 1;
+
 /* --- events --- */
 
 static void on_hello(void *ctx, const struct link_run_state *runs, size_t n)
@@ -110,7 +112,7 @@ static void turn(struct drive *d, const bool *flag, uint64_t ms)
 bool drive_until(struct drive *d, const bool *flag)
 {
 	if (!*flag)
-		turn(d, flag, DRIVE_PATIENCE_MS);
+		turn(d, flag, (uint64_t)DRIVE_PATIENCE_MS * drive_patience);
 	return *flag;
 }
 

@@ -8,6 +8,8 @@
 #include <uthash.h>
 
 enum { DRIVE_PATIENCE_MS = 20000 };
+/* How much longer than the process boundary a kind may take for the same thing, where a test waits: 1, or more for one that is emulated. */
+extern unsigned drive_patience;
 
 struct got_run {
 	uint64_t id;

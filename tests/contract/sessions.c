@@ -105,7 +105,8 @@ static void input_has_an_end(void **state)
 	struct got_run *r = drive_start(d, &(struct link_run_spec){ .argv = argv, .session = "in", .stdin_open = true });
 	assert_true(drive_until(d, &r->started));
 	assert_int_equal(link_run_stdin(d->link, r->id, STR("one\n")), 0);
-	drive_for(d, 100);
+	for (unsigned i = 0; i < 10 * drive_patience && r->out[0].len < 8; i++)
+		drive_for(d, 10);
 	assert_true(str_eqz(buf_str(&r->out[0]), "got one\n"));
 	assert_int_equal(link_run_stdin(d->link, r->id, STR("two\n")), 0);
 	link_run_stdin_eof(d->link, r->id);
@@ -129,9 +130,11 @@ static void large_output_and_background(void **state)
 	assert_int_equal(r->out[0].len, 1000000);
 	assert_int_equal(r->out[1].len, 1000000);
 	uint64_t start = now_ms();
-	assert_true(got_is(drive_in(d, "big", "(sleep 1; echo late) & echo now"), 0, "now\n", ""));
-	assert_true(now_ms() - start < 900);
-	drive_for(d, 1200);
+	char script[64];
+	snprintf(script, sizeof script, "(sleep %u; echo late) & echo now", drive_patience);
+	assert_true(got_is(drive_in(d, "big", script), 0, "now\n", ""));
+	assert_true(now_ms() - start < 900 * drive_patience);
+	drive_for(d, 1200 * drive_patience);
 	assert_true(got_is(drive_in(d, "big", "echo next"), 0, "next\n", "")); /* "late" came while nothing ran */
 	size_t n = 1 << 20;
 	auto_buf struct buf text;

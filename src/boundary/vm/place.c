@@ -4,7 +4,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -39,7 +41,7 @@ int place_open(const char *data, const char *id)
 
 int place_remove(const char *data, const char *id, struct err *e)
 {
-	static const char *const names[] = { "vmm", "guest", "qmp", "log", "limits", "ephemeral", "disk" };
+	static const char *const names[] = { "vmm", "guest", "qmp", "limits", "ready", "ready.new", "ephemeral.new", "vmm.new", "limits.new", "ephemeral", "disk" };
 	auto_fd int dir = place_open(data, id);
 	auto_free char *path = xasprintf("%s/%s", data, id);
 
@@ -55,6 +57,38 @@ int place_make_disk(int dir, uint64_t mib, struct err *e)
 	auto_fd int fd = openat(dir, "disk", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 
 	return fd < 0 || ftruncate(fd, (off_t)(mib << 20)) < 0 ? err_sys(e, ERR_UNAVAILABLE, errno, "make the sandbox's disk") : 0;
+}
+
+/* The filled parts of it, in the kernel. */
+static int copy_data(int from, int to, off_t size)
+{
+	off_t data, hole = 0;
+
+	while ((data = lseek(from, hole, SEEK_DATA)) >= 0 && data < size) {
+		hole = lseek(from, data, SEEK_HOLE);
+		if (hole < 0)
+			return -errno;
+		off_t in = data, out = data;
+		while (in < hole) {
+			ssize_t n = copy_file_range(from, &in, to, &out, (size_t)(hole - in), 0);
+			if (n <= 0)
+				return n < 0 ? -errno : -EIO;
+		}
+	}
+	return data < 0 && errno != ENXIO ? -errno : 0;
+}
+
+int place_copy_disk(int dir, int from, struct err *e)
+{
+	auto_fd int to = openat(dir, "disk", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	struct stat st;
+	int r = to < 0 || fstat(from, &st) < 0 ? -errno : 0;
+
+	if (r == 0 && ioctl(to, FICLONE, from) == 0)
+		return 0;
+	if (r == 0)
+		r = ftruncate(to, st.st_size) < 0 ? -errno : copy_data(from, to, st.st_size);
+	return r < 0 ? err_sys(e, ERR_UNAVAILABLE, -r, "copy the template's disk") : 0;
 }
 
 /* By way of the folder's descriptor: a path may be longer than the address of a socket. */

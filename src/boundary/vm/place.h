@@ -4,8 +4,10 @@
  *   guest, qmp  sockets on which QEMU listens
  *   vmm         the process (vmm.h), while it runs
  *   limits      "memory_mib cpu_millis disk_mib pids", for usage
+ *   ready       there if the guest has been set up since that process began
  *   ephemeral   there if the disk goes with the process
- *   log         what QEMU said at its last start */
+ *
+ * and in DATA/templates what template.h says. */
 #ifndef CAISSON_BOUNDARY_VM_PLACE_H
 #define CAISSON_BOUNDARY_VM_PLACE_H
 
@@ -18,6 +20,7 @@ int place_open(const char *data, const char *id);
 int place_remove(const char *data, const char *id, struct err *e); /* also when there is nothing */
 
 int place_make_disk(int dir, uint64_t mib, struct err *e); /* the empty file */
+int place_copy_disk(int dir, int from, struct err *e);      /* a sparse copy */
 /* In place of whatever was there under the name. A socket that listens; one that is connected, non-blocking; or a negative errno. */
 int place_listen(int dir, const char *name);
 int place_connect(int dir, const char *name);

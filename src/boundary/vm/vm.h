@@ -1,8 +1,6 @@
-/* The `vm` boundary: a virtual machine for every sandbox. BEING BUILT: no build for users has it, and serve does not offer it.
+/* The `vm` boundary: a virtual machine for every sandbox. docs/internals/vm.md tells what holds it and what does not.
  *
- * What works: a machine is booted for every start (no templates yet), with KVM or emulated; core's side is complete but for what is listed
- * in docs/internals/vm.md. QEMU runs as an unprivileged user without network, devices or capabilities, but not yet in a jail of the
- * warden's, so this must run as root. */
+ * A create copies a template (template.h); a start of a sandbox that was stopped boots. With KVM or emulated. */
 #ifndef CAISSON_BOUNDARY_VM_VM_H
 #define CAISSON_BOUNDARY_VM_VM_H
 
@@ -15,10 +13,14 @@ struct vm_options {
 	const void *guest;           /* the guest's program */
 	size_t guest_len;
 	bool kvm;                    /* else emulated */
+	unsigned beat_ms;            /* how often QEMU is asked whether it is there; three times unanswered is its end. 0 = 10,000 */
 	struct launcher *launcher;   /* taken, when the boundary could be made */
 };
 
 /* All of the options is copied. NULL with e when something in them is not usable here. */
 struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, struct err *e);
+
+/* Takes what is not a sandbox's out of a data folder that no boundary uses. */
+void vm_data_clean(const char *data);
 
 #endif

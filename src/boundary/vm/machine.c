@@ -1,0 +1,367 @@
+#include "base/log.h"
+#include "boundary/vm/ask.h"
+#include "boundary/vm/place.h"
+#include "boundary/vm/vm_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Theory of operation. A machine is in the table from the call that begins it until its process has ended and nobody waits.
+ *
+ *   create: WAITING (for the template) -> LAUNCHING -> BOOTING (it is restored, and asked SETUP) -> RUNNING
+ *   start:                                LAUNCHING -> BOOTING (it boots, and is asked SETUP)    -> RUNNING
+ *   stop:    RUNNING -> SYNCING (its disk is kept) -> ENDING (killed) -> out of the table
+ *   destroy: any -> ENDING -> out of the table
+ *
+ * The guest answers SETUP when it has its own randomness, clock and names; nobody else has spoken to it by then.
+ *
+ * QEMU's serial port takes one connection at a time, and the next when that one closes; since the newest has to win, we keep a copy of
+ * what was handed out last and shut that down. What the guest has sent into the old one and was not acknowledged comes again. */
+
+enum { BOOT_MS = 120000, RESTORE_MS = 30000, SYNC_MS = 10000 };
+
+struct machine *machine_find(const struct vm *v, const char *id)
+{
+	struct machine *m;
+
+	HASH_FIND_STR(v->machines, id, m);
+	return m;
+}
+
+void machine_tell(struct waiting *w, const struct err *e)
+{
+	struct waiting was = *w;
+
+	*w = (struct waiting){ 0 };
+	if (was.done)
+		was.done(was.ctx, e);
+}
+
+struct machine *machine_new(struct vm *v, const char *id, int dir)
+{
+	struct machine *m = xcalloc(1, sizeof *m);
+
+	m->vm = v;
+	m->dir = dir;
+	m->client = m->state_fd = -EBADF;
+	snprintf(m->id, sizeof m->id, "%s", id);
+	HASH_ADD_STR(v->machines, id, m);
+	return m;
+}
+
+void machine_close_client(struct machine *m)
+{
+	if (m->client >= 0)
+		(void)shutdown(m->client, SHUT_RDWR);
+	m->client = close_fd(m->client);
+}
+
+static void let_go(struct machine *m)
+{
+	machine_close_client(m);
+	ask_free(take_ptr(&m->ask));
+	if (m->state == MACHINE_WAITING)
+		templates_cancel(m->vm->templates, m);
+}
+
+void machine_forget(struct machine *m)
+{
+	HASH_DEL(m->vm->machines, m);
+	let_go(m);
+	qemu_free(take_ptr(&m->qemu));
+	for (size_t i = 0; i < m->setup.envc; i++)
+		free((void *)(uintptr_t)m->setup.env[i]);
+	free((void *)(uintptr_t)m->setup.env);
+	free((void *)(uintptr_t)m->setup.hostname);
+	free((void *)(uintptr_t)m->setup.machine_id);
+	free((void *)(uintptr_t)m->setup.user);
+	free((void *)(uintptr_t)m->setup.workdir);
+	free(m->image);
+	close_fd(m->state_fd);
+	close_fd(m->dir);
+	free(m);
+}
+
+/* Nothing runs any more: everybody who waits is told. `why`: what a start that has not succeeded failed by. */
+static void finish(struct machine *m, const struct err *why)
+{
+	struct vm *v = m->vm;
+	struct waiting start = m->start, stop = m->stop, destroy = m->destroy;
+	bool remove = m->remove || m->ephemeral, ended_by_itself = !start.done && !stop.done && !destroy.done;
+	char id[40];
+	struct err e, copy = *why;
+
+	memcpy(id, m->id, sizeof id);
+	machine_forget(m);
+	int r = remove ? place_remove(v->data, id, &e) : 0;
+	machine_tell(&start, &copy);
+	machine_tell(&stop, r < 0 ? &e : NULL);
+	machine_tell(&destroy, r < 0 ? &e : NULL);
+	if (ended_by_itself && v->base.on_exit) {
+		struct boundary_exit x = { 0 };
+		snprintf(x.reason, sizeof x.reason, "%.199s", copy.message);
+		v->base.on_exit(v->base.on_exit_ctx, id, &x);
+	}
+}
+
+static void end(struct machine *m)
+{
+	struct err e;
+
+	let_go(m);
+	m->state = MACHINE_ENDING;
+	if (!m->why.kind)
+		(void)err_set(&m->why, ERR_UNAVAILABLE, ECANCELED, "stopped while it was being made");
+	if (m->qemu) {
+		qemu_kill(m->qemu);
+		return;
+	}
+	e = m->why;
+	finish(m, &e);
+}
+
+/* QEMU is there and of no use: its end tells whoever waits for the start. */
+static void give_up(struct machine *m, const struct err *why, const char *context)
+{
+	m->why = *why;
+	err_prefix(&m->why, "%s", context);
+	if (m->template[0]) {
+		log_warn("sandbox=%s key=%.12s msg=\"%s; its template is not used again\"", m->id, m->template, m->why.message);
+		templates_doubt(m->vm->templates, m->template);
+	}
+	end(m);
+}
+
+static void on_ended(void *ctx, const struct err *why)
+{
+	struct machine *m = ctx;
+
+	if (m->state < MACHINE_RUNNING) /* by itself: not what give_up or a stop has done */
+		give_up(m, why, "the virtual machine did not become ready");
+	finish(m, m->why.kind ? &m->why : why);
+}
+
+/* --- start --- */
+
+static void put_setup(void *ctx, struct buf *to)
+{
+	struct machine *m = ctx;
+	char seed[64];
+	struct timespec now;
+
+	random_bytes(seed, sizeof seed);
+	clock_gettime(CLOCK_REALTIME, &now);
+	m->setup.seed = (struct str){ seed, sizeof seed };
+	m->setup.time_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+	(void)guest_setup_put(to, ASK_ID, &m->setup);
+	m->setup.seed = (struct str){ NULL, 0 };
+	explicit_bzero(seed, sizeof seed);
+}
+
+static void on_setup(void *ctx, const struct err *e)
+{
+	struct machine *m = ctx;
+
+	m->ask = NULL;
+	if (e) {
+		give_up(m, e, "the virtual machine did not become ready");
+		return;
+	}
+	m->remove = false; /* of a create: from now on there is something to keep */
+	m->template[0] = '\0';
+	m->state = MACHINE_RUNNING;
+	(void)place_write(m->dir, "ready", "");
+	machine_tell(&m->start, NULL);
+}
+
+static void on_restore_told(void *ctx, const struct err *e, const json_t *result)
+{
+	struct machine *m = ctx;
+
+	(void)result;
+	/* the end of the connection is that of the process, which tells more */
+	if (e && m->state == MACHINE_BOOTING && e->errnum != EPIPE && e->errnum != ECANCELED && !m->why.kind)
+		m->why = *e;
+}
+
+/* What is asked of the guest meanwhile waits in the line until it is there. */
+static void restore(struct machine *m, int state)
+{
+	qemu_call(m->qemu, "migrate-set-capabilities", qemu_capabilities(), -EBADF, on_restore_told, m);
+	qemu_call(m->qemu, "getfd", json_pack("{s:s}", "fdname", "state"), state, on_restore_told, m);
+	qemu_call(m->qemu, "migrate-incoming", json_pack("{s:s}", "uri", "fd:state"), -EBADF, on_restore_told, m);
+}
+
+static void on_started(void *ctx, const struct err *e)
+{
+	struct machine *m = ctx;
+	struct err failed;
+
+	if (e) {
+		finish(m, e);
+		return;
+	}
+	m->state = MACHINE_BOOTING;
+	int fd = place_connect(m->dir, "guest");
+	if (fd < 0) {
+		(void)err_sys(&failed, ERR_UNAVAILABLE, -fd, "connect to the virtual machine's serial port");
+		give_up(m, &failed, "the virtual machine did not become ready");
+		return;
+	}
+	if (m->template[0])
+		restore(m, take_fd(&m->state_fd));
+	m->ask = ask_new(m->vm->qemu.loop, fd, put_setup, GUEST_SETUP_DONE, m->template[0] ? RESTORE_MS : BOOT_MS, on_setup, m);
+}
+
+static const struct qemu_events events = { on_started, on_ended, NULL };
+
+static int launch(struct machine *m, enum vmm_begin begin, int ram, int kernel, struct err *e)
+{
+	const struct vm *v = m->vm;
+	const struct vmm_plan plan = {
+		.begin = begin,
+		.ram = ram < 0 ? VMM_RAM_OWN : VMM_RAM_COPIED,
+		.kvm = v->kvm,
+		.keep_disk = !m->ephemeral,
+		.tsc_khz = v->tsc_khz,
+		.cpu_millis = (uint64_t)(m->resources.cpus * 1000 + 0.5),
+		.memory_mib = m->resources.memory_mib,
+	};
+	auto_fd int disk = openat(m->dir, "disk", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	auto_fd int guest = place_listen(m->dir, "guest");
+	auto_fd int qmp = place_listen(m->dir, "qmp");
+
+	if (disk < 0 || guest < 0 || qmp < 0)
+		return err_set(e, ERR_UNAVAILABLE, EIO, "open the sandbox's disk or sockets");
+	struct launch l = { .id = m->id, .image = m->image, .plan = plan,
+			    .fds = { -EBADF, disk, guest, qmp, ram, begin == VMM_BOOT ? v->initrd : -EBADF, kernel } };
+	(void)unlinkat(m->dir, "ready", 0);
+	m->state = MACHINE_LAUNCHING;
+	m->qemu = qemu_new(&v->qemu, m->dir, &events, m);
+	qemu_start(m->qemu, &l); /* m may be gone behind this */
+	return 0;
+}
+
+static void on_template(void *ctx, const struct err *why, const struct template *t)
+{
+	struct machine *m = ctx;
+	struct err e;
+
+	m->state = MACHINE_LAUNCHING; /* it waits for no template any more */
+	if (why) {
+		finish(m, why);
+		return;
+	}
+	auto_free char *path = xasprintf("/proc/self/fd/%d", t->state);
+	m->state_fd = open(path, O_RDONLY | O_CLOEXEC); /* an offset of its own */
+	snprintf(m->template, sizeof m->template, "%s", t->key);
+	int r = m->state_fd < 0 ? err_sys(&e, ERR_UNAVAILABLE, errno, "open the template's state") : place_copy_disk(m->dir, t->disk, &e);
+	if (r == 0)
+		r = launch(m, VMM_INCOMING, t->ram, -EBADF, &e);
+	if (r < 0)
+		finish(m, &e);
+}
+
+void machine_make(struct machine *m)
+{
+	const struct template_need need = { .image = m->image,
+					    .cpus = (unsigned)ceil(m->resources.cpus),
+					    .memory_mib = m->resources.memory_mib,
+					    .disk_mib = m->resources.disk_mib };
+
+	m->state = MACHINE_WAITING;
+	templates_get(m->vm->templates, &need, on_template, m);
+}
+
+int machine_boot(struct machine *m, struct err *e)
+{
+	auto_fd int kernel = open(m->vm->kernel, O_RDONLY | O_CLOEXEC);
+
+	if (kernel < 0)
+		return err_sys(e, ERR_UNAVAILABLE, errno, "open the kernel %s", m->vm->kernel);
+	return launch(m, VMM_BOOT, -EBADF, kernel, e);
+}
+
+void machine_take_spec(struct machine *m, const struct boundary_spec *s)
+{
+	struct guest_setup *to = &m->setup;
+	char machine[33];
+	size_t n = 0;
+
+	for (const char *p = s->id; *p && n < 32; p++)
+		if (*p != '-')
+			machine[n++] = *p;
+	machine[n] = '\0';
+	to->hostname = xstrdup(s->hostname);
+	to->machine_id = xstrdup(machine); /* it stays the same over stop and start */
+	to->user = xstrdup(s->user);
+	to->workdir = xstrdup(s->workdir);
+	to->pids = s->resources.pids;
+	to->env = xcalloc((s->env ? s->env->n : 0) + 1, sizeof *to->env);
+	for (size_t i = 0; s->env && i < s->env->n; i++)
+		to->env[to->envc++] = xasprintf("%s=%s", s->env->v[i].key, s->env->v[i].value);
+	m->resources = s->resources;
+	m->ephemeral = s->ephemeral;
+	m->image = xstrdup(s->image_digest);
+}
+
+/* --- stop --- */
+
+static void put_sync(void *ctx, struct buf *to)
+{
+	(void)ctx;
+	(void)guest_op_request_put(to, ASK_ID, &(struct guest_op_request){ .kind = GUEST_SYNC, .user = "0:0" });
+}
+
+static void on_synced(void *ctx, const struct err *e)
+{
+	struct machine *m = ctx;
+
+	(void)e; /* a guest that can't is stopped all the same: its disk is then as after a power cut, and has a journal */
+	m->ask = NULL;
+	end(m);
+}
+
+void machine_stop(struct machine *m)
+{
+	if (m->state == MACHINE_ENDING)
+		return;
+	m->remove |= m->destroy.done != NULL;
+	int fd = m->state == MACHINE_RUNNING && !m->remove && !m->ephemeral ? (machine_close_client(m), place_connect(m->dir, "guest")) : -EBADF;
+	if (fd < 0) {
+		end(m);
+		return;
+	}
+	m->state = MACHINE_SYNCING;
+	m->ask = ask_new(m->vm->qemu.loop, fd, put_sync, GUEST_OP_END, SYNC_MS, on_synced, m);
+}
+
+/* --- adoption --- */
+
+int machine_adopt(struct vm *v, const char *id)
+{
+	auto_fd int dir = place_open(v->data, id);
+	auto_free char *limits = dir < 0 ? NULL : place_read(dir, "limits");
+	unsigned long long memory = 0, millis = 0, disk = 0, pids = 0;
+
+	if (dir < 0)
+		return dir;
+	if (limits)
+		(void)sscanf(limits, "%llu %llu %llu %llu", &memory, &millis, &disk, &pids);
+	struct machine *m = machine_new(v, id, take_fd(&dir));
+	m->state = MACHINE_RUNNING;
+	m->ephemeral = faccessat(m->dir, "ephemeral", F_OK, 0) == 0;
+	m->resources = (struct resources){ .memory_mib = memory, .cpus = (double)millis / 1000, .disk_mib = disk, .pids = pids };
+	m->qemu = qemu_new(&v->qemu, m->dir, &events, m);
+	int r = qemu_adopt(m->qemu, id);
+	if (r < 0)
+		machine_forget(m);
+	else if (faccessat(m->dir, "ready", F_OK, 0) < 0)
+		end(m); /* nobody knows how far it had come */
+	return r;
+}

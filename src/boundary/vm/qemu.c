@@ -1,0 +1,234 @@
+#include "boundary/vm/qemu.h"
+
+#include "boundary/vm/monitor.h"
+#include "boundary/vm/place.h"
+#include "boundary/vm/vmm.h"
+#include "sys/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { LOG_SIZE = 4096, BEATS_MISSED = 3 };
+
+struct qemu {
+	const struct qemu_host *host;
+	const struct qemu_events *ev;
+	void *ctx;
+	char id[40];
+	int dir, log, pidfd;
+	pid_t pid;
+	uv_poll_t poll;
+	uv_timer_t beat;
+	unsigned handles, unanswered;
+	bool launching, killed, freed;
+	struct monitor *monitor;
+	struct err why; /* of a kill of ours; kind 0 = none */
+};
+
+struct qemu *qemu_new(const struct qemu_host *h, int dir, const struct qemu_events *ev, void *ctx)
+{
+	struct qemu *q = xcalloc(1, sizeof *q);
+
+	*q = (struct qemu){ .host = h, .ev = ev, .ctx = ctx, .dir = dir, .log = -EBADF, .pidfd = -EBADF };
+	q->poll.data = q->beat.data = q;
+	return q;
+}
+
+static void release(struct qemu *q)
+{
+	if (!q->freed || q->handles || q->launching)
+		return;
+	close_fd(q->log);
+	close_fd(q->pidfd);
+	free(q);
+}
+
+static void on_closed(uv_handle_t *h)
+{
+	struct qemu *q = h->data;
+
+	q->handles--;
+	release(q);
+}
+
+void qemu_free(struct qemu *q)
+{
+	if (!q)
+		return;
+	q->freed = true;
+	monitor_free(take_ptr(&q->monitor));
+	if (q->handles) {
+		uv_close((uv_handle_t *)&q->poll, on_closed);
+		uv_close((uv_handle_t *)&q->beat, on_closed);
+	}
+	release(q);
+}
+
+pid_t qemu_pid(const struct qemu *q)
+{
+	return q->pid;
+}
+
+void qemu_kill(struct qemu *q)
+{
+	q->killed = true;
+	if (q->pidfd >= 0)
+		q->host->launcher->kill(q->host->launcher, q->id, q->pidfd);
+}
+
+static void kill_because(struct qemu *q, const char *why)
+{
+	if (!q->why.kind)
+		(void)err_set(&q->why, ERR_UNAVAILABLE, EIO, "%s", why);
+	qemu_kill(q);
+}
+
+/* --- the monitor --- */
+
+static void on_event(void *ctx, const char *name, const json_t *data)
+{
+	const struct qemu *q = ctx;
+
+	if (q->ev->event)
+		q->ev->event(q->ctx, name, data);
+}
+
+static void on_beat_answered(void *ctx, const struct err *e, const json_t *result)
+{
+	struct qemu *q = ctx;
+
+	(void)result;
+	if (!q->freed && !e)
+		q->unanswered = 0;
+}
+
+static void on_beat(uv_timer_t *t)
+{
+	struct qemu *q = t->data;
+
+	if (q->unanswered >= BEATS_MISSED) {
+		uv_timer_stop(t);
+		kill_because(q, "QEMU does not answer any more");
+		return;
+	}
+	if (q->unanswered++ == 0)
+		qemu_call(q, "query-status", NULL, -EBADF, on_beat_answered, q);
+}
+
+void qemu_call(struct qemu *q, const char *command, json_t *arguments, int fd, qmp_done_fn done, void *ctx)
+{
+	struct err e;
+
+	if (q->monitor) {
+		monitor_call(q->monitor, command, arguments, fd, done, ctx);
+		return;
+	}
+	json_decref(arguments);
+	close_fd(fd);
+	(void)err_set(&e, ERR_UNAVAILABLE, ENOTCONN, "there is no connection to QEMU's monitor");
+	if (done)
+		done(ctx, &e, NULL);
+}
+
+/* --- the process --- */
+
+static void on_ended(uv_poll_t *h, int status, int events)
+{
+	struct qemu *q = h->data;
+	char text[LOG_SIZE + 1];
+	ssize_t n = q->log < 0 ? 0 : pread(q->log, text, LOG_SIZE, 0);
+	struct err e = q->why;
+
+	(void)status;
+	(void)events;
+	uv_poll_stop(h);
+	uv_timer_stop(&q->beat);
+	process_reap(q->pidfd);
+	(void)unlinkat(q->dir, "vmm", 0);
+	text[MAX(n, (ssize_t)0)] = '\0';
+	if (!e.kind && text[0])
+		(void)err_set(&e, ERR_UNAVAILABLE, EIO, "the virtual machine has ended: %s",
+			      str_quote((struct str){ text, strcspn(text, "\n") }, &(struct quoted){ 0 }));
+	else if (!e.kind)
+		(void)err_set(&e, ERR_UNAVAILABLE, EIO, "the virtual machine has ended");
+	q->ev->ended(q->ctx, &e);
+}
+
+static void watch(struct qemu *q, pid_t pid, int pidfd)
+{
+	q->pid = pid;
+	q->pidfd = pidfd;
+	q->handles = 2;
+	uv_timer_init(q->host->loop, &q->beat);
+	(void)uv_poll_init(q->host->loop, &q->poll, pidfd);
+	uv_poll_start(&q->poll, UV_READABLE, on_ended);
+	int fd = place_connect(q->dir, "qmp");
+	if (fd < 0)
+		return;
+	q->monitor = monitor_new(q->host->loop, fd, on_event, q);
+	uv_timer_start(&q->beat, on_beat, q->host->beat_ms, q->host->beat_ms);
+}
+
+static void on_launched(void *ctx, const struct err *why, pid_t pid, int pidfd)
+{
+	struct qemu *q = ctx;
+
+	q->launching = false;
+	if (q->freed) {
+		if (!why)
+			q->host->launcher->kill(q->host->launcher, q->id, pidfd);
+		q->pidfd = why ? -EBADF : pidfd;
+		release(q);
+		return;
+	}
+	if (why) {
+		q->ev->started(q->ctx, why);
+		return;
+	}
+	auto_free char *record = vmm_record(pid);
+	watch(q, pid, pidfd);
+	if (!record || place_write(q->dir, "vmm", record) < 0)
+		kill_because(q, "the virtual machine's process could not be written down");
+	else if (!q->monitor)
+		kill_because(q, "QEMU's monitor could not be connected to");
+	else if (q->killed)
+		qemu_kill(q);
+	else
+		q->ev->started(q->ctx, NULL);
+}
+
+void qemu_start(struct qemu *q, struct launch *l)
+{
+	snprintf(q->id, sizeof q->id, "%s", l->id);
+	q->log = memfd_create("log", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (q->log < 0 || ftruncate(q->log, LOG_SIZE) < 0 || fcntl(q->log, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0) {
+		struct err e;
+		(void)err_sys(&e, ERR_UNAVAILABLE, errno, "make a memory file for QEMU's log");
+		q->ev->started(q->ctx, &e);
+		return;
+	}
+	l->log = q->log;
+	q->launching = true;
+	q->host->launcher->start(q->host->launcher, l, on_launched, q);
+}
+
+int qemu_adopt(struct qemu *q, const char *id)
+{
+	auto_free char *record = place_read(q->dir, "vmm");
+	pid_t pid;
+	int pidfd = record ? vmm_find(record, &pid) : -ESRCH;
+
+	if (pidfd < 0)
+		return pidfd;
+	snprintf(q->id, sizeof q->id, "%s", id);
+	watch(q, pid, pidfd);
+	return 0;
+}
+
+json_t *qemu_capabilities(void)
+{
+	return json_pack("{s:[{s:s, s:b}, {s:s, s:b}]}", "capabilities", "capability", "x-ignore-shared", "state", 1, "capability", "events", "state", 1);
+}

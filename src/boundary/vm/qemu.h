@@ -1,0 +1,43 @@
+/* One QEMU: its process and its monitor. Whoever owns the sockets' folder, the disk and the guest's line is another matter.
+ *
+ * A QEMU that no longer answers its monitor, or says what is no QMP, is of no use and perhaps not ours any more: it is killed, and its end
+ * tells why. What it writes to its standard error goes to a memory file of fixed size, so that it can't fill anything. */
+#ifndef CAISSON_BOUNDARY_VM_QEMU_H
+#define CAISSON_BOUNDARY_VM_QEMU_H
+
+#include "boundary/vm/launch.h"
+#include "wire/qmp.h"
+
+#include <uv.h>
+
+struct qemu;
+struct qemu_events {
+	void (*started)(void *ctx, const struct err *e); /* e: there is none and was none; not called after qemu_adopt */
+	void (*ended)(void *ctx, const struct err *why); /* the process is gone */
+	qmp_event_fn event;                              /* or NULL */
+};
+
+struct qemu_host {
+	uv_loop_t *loop;
+	struct launcher *launcher;
+	unsigned beat_ms; /* how often it is asked whether it is there */
+};
+
+/* dir: the folder of the socket "qmp". All is borrowed for the qemu's life. */
+struct qemu *qemu_new(const struct qemu_host *h, int dir, const struct qemu_events *ev, void *ctx);
+/* l: as for a launcher; its log is set here. `started`, or `ended`, may come before this returns. */
+void qemu_start(struct qemu *q, struct launch *l);
+/* The process of the file "vmm" in dir, if it is there still; or a negative errno. */
+int qemu_adopt(struct qemu *q, const char *id);
+
+pid_t qemu_pid(const struct qemu *q); /* 0 = none yet */
+/* As qmp_call; fails at once when there is no connection. */
+void qemu_call(struct qemu *q, const char *command, json_t *arguments, int fd, qmp_done_fn done, void *ctx);
+/* The arguments of migrate-set-capabilities, on both sides of a template: memory is not part of what is saved, and events tell. */
+json_t *qemu_capabilities(void);
+/* `ended` tells when; or `started`, with an error. */
+void qemu_kill(struct qemu *q);
+/* Leaves a process alone that has started. Not from within a callback of the monitor (event, or a call's done). */
+void qemu_free(struct qemu *q);
+
+#endif

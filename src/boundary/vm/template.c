@@ -1,0 +1,411 @@
+#include "boundary/vm/template.h"
+
+#include "base/log.h"
+#include "boundary/vm/build.h"
+#include "boundary/vm/place.h"
+#include "boundary/vm/template_int.h"
+#include "boundary/vm/transfer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <uthash.h>
+
+/* Theory of operation. An entry is in the table from when it is first wanted.
+ *
+ *   QUEUED -> LOADING (from DATA/templates/KEY) -> READY
+ *      |          | not there, damaged
+ *      +----------+-> BUILDING (in DATA/templates/.new-KEY) -> READY, while it is stored -> renamed to KEY
+ *
+ * One is loading or building at a time; the others are QUEUED. READY ones are at most MAX_READY: the one unused for the longest goes. An
+ * entry that fails is gone, with those that waited told why, and the next who wants it has it tried again. */
+
+enum { MAX_READY = 8, MAX_REFRESHED = 4 };
+enum entry_state { QUEUED, LOADING, BUILDING, READY };
+
+struct waiter {
+	template_fn done;
+	void *ctx;
+	struct waiter *next;
+};
+
+struct entry {
+	struct templates *all;
+	UT_hash_handle hh;
+	struct template t;
+	struct template_need need; /* image ours */
+	enum entry_state state;
+	struct waiter *waiters;
+	struct build *build;
+	struct transfer *transfer;
+	char *path; /* of its folder, while it is loading, building or being stored */
+	int dir;
+	int files[TRANSFER_FILES]; /* what is stored, while it is read or written */
+	struct template_sums sums;
+	uint64_t used_ms;
+};
+
+struct templates {
+	struct template_host host;
+	char *folder, *fixed; /* fixed: all that the key depends on and that stays while we run */
+	struct entry *entries;
+	struct entry *busy;
+};
+
+static void go_on(struct templates *t);
+
+/* --- entries --- */
+
+static void close_files(struct entry *e)
+{
+	for (size_t i = 0; i < TRANSFER_FILES; i++)
+		e->files[i] = close_fd(e->files[i]);
+	e->dir = close_fd(e->dir);
+}
+
+static struct entry *new_entry(struct templates *t, const char *key, const struct template_need *need)
+{
+	struct entry *e = xcalloc(1, sizeof *e);
+
+	e->all = t;
+	e->t = (struct template){ .ram = -EBADF, .state = -EBADF, .disk = -EBADF };
+	snprintf(e->t.key, sizeof e->t.key, "%s", key);
+	e->need = *need;
+	e->need.image = xstrdup(need->image);
+	e->dir = -EBADF;
+	for (size_t i = 0; i < TRANSFER_FILES; i++)
+		e->files[i] = -EBADF;
+	HASH_ADD_STR(t->entries, t.key, e);
+	return e;
+}
+
+static void stop_work(struct entry *e)
+{
+	build_free(take_ptr(&e->build));
+	transfer_free(take_ptr(&e->transfer));
+	close_files(e);
+}
+
+static void drop(struct entry *e, bool stored_too)
+{
+	struct templates *t = e->all;
+
+	HASH_DEL(t->entries, e);
+	if (t->busy == e)
+		t->busy = NULL;
+	bool unfinished = e->path != NULL;
+	stop_work(e);
+	if (unfinished)
+		template_folder_remove(e->path);
+	if (stored_too) {
+		auto_free char *path = xasprintf("%s/%s", t->folder, e->t.key);
+		template_folder_remove(path);
+	}
+	close_fd(e->t.ram);
+	close_fd(e->t.state);
+	close_fd(e->t.disk);
+	free(e->path);
+	free((void *)(uintptr_t)e->need.image);
+	free(e);
+}
+
+static void tell_waiters(struct entry *e, const struct err *why)
+{
+	struct template t = e->t; /* a callback may make the entry go */
+
+	while (e->waiters) {
+		struct waiter *w = e->waiters;
+		template_fn done = w->done;
+		void *ctx = w->ctx;
+		e->waiters = w->next;
+		free(w);
+		done(ctx, why, why ? NULL : &t);
+	}
+}
+
+static void fail(struct entry *e, const struct err *why)
+{
+	struct templates *t = e->all;
+	struct err copy = *why;
+
+	err_prefix(&copy, "no template of this image could be made");
+	log_warn("key=%.12s msg=\"%s\"", e->t.key, copy.message);
+	t->busy = NULL;
+	e->state = READY; /* not to be begun again by somebody whom a callback brings */
+	tell_waiters(e, &copy);
+	drop(e, true);
+	go_on(t);
+}
+
+static void evict(struct templates *t)
+{
+	struct entry *e, *next, *oldest = NULL;
+	size_t n = 0;
+
+	HASH_ITER(hh, t->entries, e, next) {
+		if (e->state != READY)
+			continue;
+		n++;
+		if (!e->path && (!oldest || e->used_ms < oldest->used_ms))
+			oldest = e;
+	}
+	if (n > MAX_READY && oldest)
+		drop(oldest, true);
+}
+
+static void ready(struct entry *e)
+{
+	struct templates *t = e->all;
+
+	e->state = READY;
+	e->used_ms = now_ms();
+	t->busy = NULL;
+	log_debug("key=%.12s msg=\"template ready\"", e->t.key);
+	tell_waiters(e, NULL);
+	evict(t);
+	go_on(t);
+}
+
+/* --- storing --- */
+
+static void on_stored(void *ctx, int r, const struct transfer_file files[TRANSFER_FILES])
+{
+	struct entry *e = ctx;
+	auto_free char *path = xasprintf("%s/%s", e->all->folder, e->t.key);
+	auto_free char *host = template_host_sum(e->all->fixed);
+	struct template_sums sums;
+
+	for (size_t i = 0; i < TRANSFER_FILES; i++)
+		snprintf(sums.v[i], sizeof sums.v[i], "%s", files[i].sum);
+	if (r == 0)
+		r = template_meta_write(e->dir, &e->need, host, &sums);
+	template_folder_remove(path); /* one that was damaged */
+	if (r == 0 && rename(e->path, path) < 0)
+		r = -errno;
+	if (r < 0) {
+		log_warn("key=%.12s errno=%d msg=\"the template could not be stored and is made again after a restart\"", e->t.key, -r);
+		template_folder_remove(e->path);
+	}
+	free(take_ptr(&e->path));
+	transfer_free(take_ptr(&e->transfer));
+	close_files(e);
+}
+
+static void on_built(void *ctx, const struct err *why, int ram, int state)
+{
+	struct entry *e = ctx;
+
+	if (why) {
+		fail(e, why);
+		return;
+	}
+	build_free(take_ptr(&e->build));
+	e->t.ram = ram;
+	e->t.state = state;
+	e->t.disk = openat(e->dir, "disk", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	(void)unlinkat(e->dir, "guest", 0);
+	(void)unlinkat(e->dir, "qmp", 0);
+	e->files[0] = openat(e->dir, "ram", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	e->files[1] = openat(e->dir, "state", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	e->transfer = transfer_new(e->all->host.qemu->loop,
+				   (const struct transfer_file[TRANSFER_FILES]){ { .from = ram, .to = e->files[0] },
+										 { .from = state, .to = e->files[1] },
+										 { .from = e->t.disk, .to = -EBADF } },
+				   on_stored, e);
+	ready(e);
+}
+
+static void build(struct entry *e)
+{
+	struct err why;
+
+	e->state = BUILDING;
+	e->path = xasprintf("%s/.new-%s", e->all->folder, e->t.key);
+	template_folder_remove(e->path);
+	if (mkdir(e->path, 0700) == 0)
+		e->dir = open(e->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (e->dir < 0) {
+		(void)err_sys(&why, ERR_UNAVAILABLE, errno, "make the folder %s", e->path);
+		fail(e, &why);
+		return;
+	}
+	e->build = build_new(&e->all->host, &e->need, e->path, e->dir, on_built, e);
+	if (!e->build) {
+		(void)err_set(&why, ERR_UNAVAILABLE, ENOENT, "mke2fs (package e2fsprogs) could not be run");
+		fail(e, &why);
+	}
+}
+
+/* --- loading --- */
+
+static void on_loaded(void *ctx, int r, const struct transfer_file files[TRANSFER_FILES])
+{
+	struct entry *e = ctx;
+
+	for (size_t i = 0; i < TRANSFER_FILES && r == 0; i++)
+		if (!streq(files[i].sum, e->sums.v[i]))
+			r = -EBADMSG;
+	transfer_free(take_ptr(&e->transfer));
+	if (r == 0)
+		r = template_seal(e->t.ram);
+	if (r == 0)
+		r = template_seal(e->t.state);
+	if (r == 0) {
+		e->t.disk = take_fd(&e->files[2]);
+		close_files(e);
+		ready(e);
+		return;
+	}
+	log_warn("key=%.12s errno=%d msg=\"the stored template is damaged, and made again\"", e->t.key, -r);
+	close_files(e);
+	e->t.ram = close_fd(e->t.ram);
+	e->t.state = close_fd(e->t.state);
+	build(e);
+}
+
+/* false: there is none that can be read. */
+static bool load(struct entry *e)
+{
+	static const char *const names[TRANSFER_FILES] = { "ram", "state", "disk" };
+	auto_free char *path = xasprintf("%s/%s", e->all->folder, e->t.key);
+	struct template_need need = { 0 };
+	auto_free char *host = NULL;
+
+	e->dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int r = e->dir < 0 ? -errno : template_meta_read(e->dir, &need, &host, &e->sums);
+	free((void *)(uintptr_t)need.image);
+	for (size_t i = 0; i < TRANSFER_FILES && r == 0; i++) {
+		e->files[i] = openat(e->dir, names[i], O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+		r = e->files[i] < 0 ? -errno : 0;
+	}
+	if (r == 0) {
+		e->t.ram = memfd_create("ram", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		e->t.state = memfd_create("state", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	}
+	if (r < 0 || e->t.ram < 0 || e->t.state < 0) {
+		close_files(e);
+		return false;
+	}
+	e->state = LOADING;
+	e->transfer = transfer_new(e->all->host.qemu->loop,
+				   (const struct transfer_file[TRANSFER_FILES]){ { .from = e->files[0], .to = e->t.ram },
+										 { .from = e->files[1], .to = e->t.state },
+										 { .from = e->files[2], .to = -EBADF } },
+				   on_loaded, e);
+	return true;
+}
+
+/* Those that somebody waits for go first. */
+static void go_on(struct templates *t)
+{
+	struct entry *e, *next, *first = NULL;
+
+	if (t->busy)
+		return;
+	HASH_ITER(hh, t->entries, e, next) {
+		if (e->state == QUEUED && (!first || (e->waiters && !first->waiters)))
+			first = e;
+	}
+	if (!first)
+		return;
+	t->busy = first;
+	if (!load(first))
+		build(first);
+}
+
+/* --- the outside --- */
+
+void templates_get(struct templates *t, const struct template_need *need, template_fn done, void *ctx)
+{
+	char key[TEMPLATE_KEY + 1];
+	struct entry *e;
+
+	template_key(&t->host, t->fixed, need, key);
+	HASH_FIND_STR(t->entries, key, e);
+	if (e && e->state == READY && e->t.ram >= 0) {
+		struct template copy = e->t;
+		e->used_ms = now_ms();
+		done(ctx, NULL, &copy);
+		return;
+	}
+	if (!e)
+		e = new_entry(t, key, need);
+	struct waiter *w = xcalloc(1, sizeof *w), **at = &e->waiters;
+	*w = (struct waiter){ .done = done, .ctx = ctx };
+	while (*at)
+		at = &(*at)->next;
+	*at = w;
+	go_on(t);
+}
+
+void templates_cancel(struct templates *t, void *ctx)
+{
+	struct entry *e, *next;
+
+	HASH_ITER(hh, t->entries, e, next) {
+		for (struct waiter **at = &e->waiters; *at;) {
+			struct waiter *w = *at;
+			if (w->ctx != ctx) {
+				at = &w->next;
+				continue;
+			}
+			*at = w->next;
+			free(w);
+		}
+	}
+}
+
+void templates_doubt(struct templates *t, const char *key)
+{
+	struct entry *e;
+
+	HASH_FIND_STR(t->entries, key, e);
+	if (e && e->state == READY && !e->waiters)
+		drop(e, true);
+}
+
+static void refresh(void *ctx, const struct template_need *need)
+{
+	struct templates *t = ctx;
+	char key[TEMPLATE_KEY + 1];
+	struct entry *e;
+
+	template_key(&t->host, t->fixed, need, key);
+	HASH_FIND_STR(t->entries, key, e);
+	if (!e && HASH_COUNT(t->entries) < MAX_REFRESHED)
+		(void)new_entry(t, key, need);
+}
+
+struct templates *templates_new(const struct template_host *h)
+{
+	struct templates *t = xcalloc(1, sizeof *t);
+
+	t->host = *h;
+	t->folder = xasprintf("%s/templates", h->data);
+	t->fixed = template_fixed(h);
+	(void)mkdir(t->folder, 0700);
+	auto_free char *host = template_host_sum(t->fixed);
+	template_sweep(t->folder, host, refresh, t);
+	go_on(t);
+	return t;
+}
+
+void templates_free(struct templates *t)
+{
+	struct entry *e, *next;
+
+	HASH_ITER(hh, t->entries, e, next) {
+		while (e->waiters) {
+			struct waiter *w = e->waiters;
+			e->waiters = w->next;
+			free(w);
+		}
+		drop(e, false);
+	}
+	free(t->folder);
+	free(t->fixed);
+	free(t);
+}

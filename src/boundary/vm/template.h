@@ -1,0 +1,49 @@
+/* Templates: machines that have been booted once, up to where everything that follows differs between sandboxes, and are kept:
+ * their memory, the state of their devices, their disk. A sandbox begins as a copy of one.
+ *
+ * A template fits one image, size, kernel, guest, QEMU, accelerator, processor and boot of the host; the hash over all that is its key, so one
+ * that fits no longer is simply not found, and another is made. Making one takes a boot, and is done one at a time; who wants it waits.
+ *
+ * The memory is a file that every copy maps privately. QEMU opens it for writing all the same, and a copy that its tenant has taken over could
+ * change what the others see: so it is a memory file that is sealed as soon as its maker has ended. DATA/templates/KEY has what is needed to
+ * have it again after a restart of the daemon, with a hash over it: a damaged one is thrown away. */
+#ifndef CAISSON_BOUNDARY_VM_TEMPLATE_H
+#define CAISSON_BOUNDARY_VM_TEMPLATE_H
+
+#include "boundary/vm/qemu.h"
+
+struct template_host { /* what templates are made with; strings borrowed for the templates' life */
+	const struct qemu_host *qemu;
+	const char *kernel, *data;
+	int initrd;
+	bool kvm;
+	uint64_t tsc_khz;
+};
+
+struct template_need {
+	const char *image; /* digest */
+	unsigned cpus;
+	uint64_t memory_mib, disk_mib;
+};
+
+enum { TEMPLATE_KEY = 64 };
+struct template {
+	char key[TEMPLATE_KEY + 1];
+	int ram, state, disk; /* files; none is to be changed */
+};
+
+struct templates;
+struct templates *templates_new(const struct template_host *h);
+void templates_free(struct templates *t); /* calls nobody */
+
+/* done: once, perhaps before this returns; the template is valid during the call. */
+typedef void (*template_fn)(void *ctx, const struct err *e, const struct template *);
+void templates_get(struct templates *t, const struct template_need *need, template_fn done, void *ctx);
+void templates_cancel(struct templates *t, void *ctx); /* the wait with that ctx */
+/* A copy of it did not come to life: it is not used again. */
+void templates_doubt(struct templates *t, const char *key);
+
+/* Takes all that is stored of them out of a data folder; nobody may be using it. */
+void templates_remove(const char *data);
+
+#endif

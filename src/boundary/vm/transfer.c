@@ -1,0 +1,127 @@
+#include "boundary/vm/transfer.h"
+
+#include <errno.h>
+#include <openssl/evp.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, BLOCK = 256 * 1024 };
+
+struct transfer {
+	uv_idle_t idle;
+	struct transfer_file files[TRANSFER_FILES];
+	unsigned at;
+	off_t offset, size;
+	EVP_MD_CTX *md; /* of the file at work, or NULL before it */
+	transfer_fn done;
+	void *ctx;
+	char block[BLOCK];
+};
+
+static bool all_zero(const char *p, size_t n)
+{
+	return n == 0 || (p[0] == 0 && memcmp(p, p + 1, n - 1) == 0);
+}
+
+static int begin_file(struct transfer *t)
+{
+	struct transfer_file *f = &t->files[t->at];
+	struct stat st;
+
+	if (fstat(f->from, &st) < 0 || (f->to >= 0 && ftruncate(f->to, st.st_size) < 0))
+		return -errno;
+	t->size = st.st_size;
+	t->offset = 0;
+	t->md = EVP_MD_CTX_new();
+	if (!t->md || EVP_DigestInit_ex(t->md, EVP_sha256(), NULL) != 1)
+		abort();
+	return 0;
+}
+
+static void end_file(struct transfer *t)
+{
+	unsigned char sum[32];
+
+	EVP_DigestFinal_ex(t->md, sum, NULL);
+	EVP_MD_CTX_free(take_ptr(&t->md));
+	hex_encode(sum, sizeof sum, t->files[t->at].sum);
+	t->at++;
+}
+
+static int take_pages(struct transfer *t, size_t n)
+{
+	const struct transfer_file *f = &t->files[t->at];
+
+	for (size_t i = 0; i < n; i += PAGE) {
+		uint64_t where = (uint64_t)t->offset + i;
+		size_t size = MIN(n - i, (size_t)PAGE);
+		if (all_zero(t->block + i, size))
+			continue;
+		if (EVP_DigestUpdate(t->md, &where, sizeof where) != 1 || EVP_DigestUpdate(t->md, t->block + i, size) != 1)
+			abort();
+		if (f->to >= 0 && pwrite(f->to, t->block + i, size, (off_t)where) != (ssize_t)size)
+			return errno ? -errno : -EIO;
+	}
+	return 0;
+}
+
+/* 0: there is more. 1: it was the last. */
+static int step(struct transfer *t)
+{
+	int from = t->files[t->at].from, r = t->md ? 0 : begin_file(t);
+	off_t data = r < 0 ? -1 : lseek(from, t->offset, SEEK_DATA);
+
+	if (r < 0 || (data < 0 && errno != ENXIO))
+		return r < 0 ? r : -errno;
+	if (data < 0 || data >= t->size) {
+		end_file(t);
+		return t->at == TRANSFER_FILES;
+	}
+	t->offset = data - data % PAGE;
+	ssize_t n = pread(from, t->block, MIN((size_t)BLOCK, (size_t)(t->size - t->offset)), t->offset);
+	if (n <= 0)
+		return n < 0 ? -errno : -EIO;
+	r = take_pages(t, (size_t)n);
+	t->offset += n;
+	return r;
+}
+
+static void on_idle(uv_idle_t *h)
+{
+	struct transfer *t = h->data;
+	int r = 0;
+
+	for (int i = 0; i < 4 && r == 0; i++)
+		r = step(t);
+	if (r == 0)
+		return;
+	uv_idle_stop(h);
+	t->done(t->ctx, MIN(r, 0), t->files);
+}
+
+static void on_closed(uv_handle_t *h)
+{
+	struct transfer *t = h->data;
+
+	EVP_MD_CTX_free(t->md);
+	free(t);
+}
+
+struct transfer *transfer_new(uv_loop_t *loop, const struct transfer_file files[TRANSFER_FILES], transfer_fn done, void *ctx)
+{
+	struct transfer *t = xcalloc(1, sizeof *t);
+
+	memcpy(t->files, files, sizeof t->files);
+	t->done = done;
+	t->ctx = ctx;
+	uv_idle_init(loop, &t->idle);
+	t->idle.data = t;
+	uv_idle_start(&t->idle, on_idle);
+	return t;
+}
+
+void transfer_free(struct transfer *t)
+{
+	if (t)
+		uv_close((uv_handle_t *)&t->idle, on_closed);
+}

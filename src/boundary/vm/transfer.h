@@ -1,0 +1,21 @@
+/* A template's files from where they are to where they shall be, with a hash over each, a little in every turn of the loop. */
+#ifndef CAISSON_BOUNDARY_VM_TRANSFER_H
+#define CAISSON_BOUNDARY_VM_TRANSFER_H
+
+#include "base/util.h"
+
+#include <uv.h>
+
+enum { TRANSFER_FILES = 3, TRANSFER_SUM = 64 };
+struct transfer_file {
+	int from, to;                /* borrowed. to negative: it is only read */
+	char sum[TRANSFER_SUM + 1]; /* result: over what is not zero and where it is, so that holes make no difference */
+};
+
+struct transfer;
+typedef void (*transfer_fn)(void *ctx, int r, const struct transfer_file files[TRANSFER_FILES]); /* r: 0 or a negative errno */
+/* `to` files get the same size. */
+struct transfer *transfer_new(uv_loop_t *loop, const struct transfer_file files[TRANSFER_FILES], transfer_fn done, void *ctx);
+void transfer_free(struct transfer *t); /* after the call, or instead of it */
+
+#endif

@@ -1,0 +1,65 @@
+/* Shared by the parts of the vm boundary: the boundary and one sandbox's machine. */
+#ifndef CAISSON_BOUNDARY_VM_VM_INT_H
+#define CAISSON_BOUNDARY_VM_VM_INT_H
+
+#include "boundary/vm/qemu.h"
+#include "boundary/vm/template.h"
+#include "boundary/vm/vm.h"
+#include "wire/guest.h"
+
+#include <uthash.h>
+
+struct vm {
+	struct boundary base;
+	struct qemu_host qemu;
+	char *data, *kernel;
+	bool kvm;
+	int initrd;
+	uint64_t tsc_khz;
+	struct templates *templates;
+	struct machine *machines;
+};
+
+enum machine_state { MACHINE_WAITING, MACHINE_LAUNCHING, MACHINE_BOOTING, MACHINE_RUNNING, MACHINE_SYNCING, MACHINE_ENDING };
+
+struct waiting {
+	boundary_done_fn done;
+	void *ctx;
+};
+
+struct machine {
+	struct vm *vm;
+	UT_hash_handle hh;
+	char id[40];
+	enum machine_state state;
+	int dir;
+	struct qemu *qemu;
+	struct ask *ask;
+	int client;                     /* a copy of what open_guest gave last */
+	struct waiting start, stop, destroy;
+	bool remove, ephemeral;
+	char template[TEMPLATE_KEY + 1]; /* what it is a copy of, until it has answered; else "" */
+	int state_fd;                   /* of that template, until QEMU has it */
+	struct err why;                 /* of a start that has failed; kind 0 = QEMU has ended by itself */
+	struct guest_setup setup;       /* strings ours */
+	struct resources resources;
+	char *image;                    /* its digest */
+};
+
+/* machine.c */
+struct machine *machine_find(const struct vm *v, const char *id);
+struct machine *machine_new(struct vm *v, const char *id, int dir); /* dir is taken */
+void machine_take_spec(struct machine *m, const struct boundary_spec *s);
+/* Out of the table, and freed; tells nobody, and leaves QEMU alone. */
+void machine_forget(struct machine *m);
+/* From a template; m->start is told. May have told before it returns, and then the machine is gone. */
+void machine_make(struct machine *m);
+/* From its own disk. Fails only when nothing has begun. */
+int machine_boot(struct machine *m, struct err *e);
+int machine_adopt(struct vm *v, const char *id); /* one that a former daemon has left running: 0 or a negative errno */
+/* m->stop or m->destroy is told. */
+void machine_stop(struct machine *m);
+void machine_tell(struct waiting *w, const struct err *e);
+void machine_close_client(struct machine *m);
+
+#endif

@@ -1,0 +1,23 @@
+/* What tests of the vm boundary need of the host: the default image's file system, the kernel, the guest, a folder. */
+#ifndef CAISSON_TESTS_VM_HOST_H
+#define CAISSON_TESTS_VM_HOST_H
+
+#include "boundary/vm/vm.h"
+
+/* An unprivileged user for QEMU that no system has. */
+enum { VM_HOST_UID = 0x3ffff000 };
+
+struct vm_host {
+	struct vm_options options; /* all but launcher and data */
+	char *digest;              /* of the default image */
+	char data[40];             /* a fresh folder */
+	const char *images;
+	void *private;
+};
+/* 0; or 77 when this host can't, having said why. */
+int vm_host_init(struct vm_host *h);
+struct boundary *vm_host_open(struct vm_host *h, uv_loop_t *loop, struct err *e);
+/* False, with the place named, when something of a sandbox is left in the folder. */
+bool vm_host_done(struct vm_host *h);
+
+#endif

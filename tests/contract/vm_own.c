@@ -1,0 +1,402 @@
+/* What only the vm boundary has: copies that must differ, a template that none of them may change, and machines that fail in their own ways. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "drive.h"
+#include "vm_host.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct vm_host host;
+static uv_loop_t loop;
+static struct boundary *b;
+static struct {
+	bool seen;
+	char id[40], reason[200];
+} ended;
+
+static void on_exit_seen(void *ctx, const char *id, const struct boundary_exit *x)
+{
+	(void)ctx;
+	ended.seen = true;
+	snprintf(ended.id, sizeof ended.id, "%s", id);
+	snprintf(ended.reason, sizeof ended.reason, "%s", x->reason);
+}
+
+static void open_boundary(void)
+{
+	struct err e;
+
+	b = vm_host_open(&host, &loop, &e);
+	if (!b)
+		fail_msg("%s", e.message);
+	b->on_exit = on_exit_seen;
+}
+
+struct outcome {
+	bool done;
+	struct err e; /* kind 0 = good */
+};
+
+static void on_done(void *ctx, const struct err *e)
+{
+	struct outcome *o = ctx;
+
+	if (e)
+		o->e = *e;
+	o->done = true;
+}
+
+static bool finished(struct outcome *o)
+{
+	struct drive d;
+
+	drive_init(&d, &loop);
+	if (!drive_until(&d, &o->done))
+		abort(); /* it would be told into a stack that is gone */
+	if (o->e.kind)
+		fprintf(stderr, "    %s\n", o->e.message);
+	return !o->e.kind;
+}
+
+static bool create(const char *id)
+{
+	struct outcome o = { 0 };
+	char name[64];
+
+	snprintf(name, sizeof name, "box-%.8s", id);
+	const struct boundary_spec s = { .id = id, .image_digest = host.digest, .hostname = name, .ephemeral = true,
+					 .resources = { .cpus = 1, .memory_mib = 256, .disk_mib = 512, .pids = 256 } };
+	uint64_t began = now_us();
+	b->ops->create(b, &s, on_done, &o);
+	bool good = finished(&o);
+	fprintf(stderr, "    created in %llu ms\n", (unsigned long long)(now_us() - began) / 1000);
+	return good;
+}
+
+static bool destroy(const char *id)
+{
+	struct outcome o = { 0 };
+	uint64_t began = now_us();
+
+	b->ops->destroy(b, id, on_done, &o);
+	bool good = finished(&o);
+	fprintf(stderr, "    destroyed in %llu ms\n", (unsigned long long)(now_us() - began) / 1000);
+	return good;
+}
+
+static void connect_to(struct drive *d, const char *id)
+{
+	struct err e;
+	int fd = b->ops->open_guest(b, id, &e);
+
+	drive_init(d, &loop);
+	assert_true(fd >= 0);
+	assert_true(drive_connect(d, fd));
+}
+
+static pid_t qemu_of(const char *id)
+{
+	auto_free char *path = xasprintf("%s/%s/vmm", host.data, id);
+	FILE *f = fopen(path, "re");
+	int pid = 0;
+
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%d", &pid), 1);
+	(void)fclose(f);
+	assert_true(pid > 1);
+	return pid;
+}
+
+/* --- copies --- */
+
+enum { FACTS = 5 };
+static const char facts[] = "cat /proc/sys/kernel/random/uuid; head -c 16 /dev/urandom | od -An -tx1; cat /etc/machine-id; hostname; "
+			    "python3 -c 'import uuid, random; print(uuid.uuid4(), random.random())'";
+
+static void copies_differ(void **state)
+{
+	(void)state;
+	const char *text = getenv("CAISSON_TEST_CLONES");
+	size_t n = text ? strtoul(text, NULL, 10) : 4;
+	char **seen = xcalloc(n * FACTS, sizeof *seen);
+
+	for (size_t i = 0; i < n; i++) {
+		struct drive d;
+		char id[37], *save = NULL;
+		random_uuid(id);
+		assert_true(create(id));
+		connect_to(&d, id);
+		struct got_run *r = drive_sh(&d, facts);
+		assert_non_null(r);
+		assert_int_equal(r->end.exit_code, 0);
+		size_t k = 0;
+		for (char *line = strtok_r(r->out[0].data, "\n", &save); line && k < FACTS; line = strtok_r(NULL, "\n", &save))
+			seen[i * FACTS + k++] = xstrdup(line);
+		assert_int_equal(k, FACTS);
+		/* the guest's clock is between what ours was before and after */
+		int64_t before = (int64_t)now_unix_ms();
+		struct got_run *c = drive_sh(&d, "date +%s%3N");
+		int64_t after = (int64_t)now_unix_ms(), there = c && c->out[0].data ? strtoll(c->out[0].data, NULL, 10) : 0;
+		assert_true(there >= before - 100 && there <= after + 100);
+		drive_done(&d);
+		assert_true(destroy(id));
+	}
+	for (size_t i = 0; i < n; i++)
+		for (size_t j = 0; j < i; j++)
+			for (size_t k = 0; k < FACTS; k++)
+				assert_string_not_equal(seen[i * FACTS + k], seen[j * FACTS + k]);
+	for (size_t i = 0; i < n * FACTS; i++)
+		free(seen[i]);
+	free(seen);
+}
+
+/* The memory file of the template, as our own process has it. */
+static int template_memory(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int found = -EBADF;
+
+	for (const struct dirent *e; d && (e = readdir(d));) {
+		char path[300], target[64] = "";
+		snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
+		if (readlink(path, target, sizeof target - 1) > 0 && strncmp(target, "/memfd:ram", 10) == 0)
+			found = open(path, O_RDWR | O_CLOEXEC);
+	}
+	if (d)
+		closedir(d);
+	return found;
+}
+
+static void no_copy_changes_the_template(void **state)
+{
+	(void)state;
+	char one[37], two[37];
+	struct drive d;
+
+	random_uuid(one);
+	random_uuid(two);
+	assert_true(create(one));
+	auto_fd int ram = template_memory();
+	assert_true(ram >= 0);
+	int seals = fcntl(ram, F_GET_SEALS);
+	assert_int_equal(seals & (F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+	assert_true(pwrite(ram, "x", 1, 4096) < 0);
+	assert_true(fallocate(ram, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) < 0);
+	/* root in one copy changes what all of them had in memory: what is cached of the image, and its kernel's own */
+	connect_to(&d, one);
+	assert_true(got_is(drive_sh(&d, "echo changed > /etc/hostname; echo 1 > /proc/sys/vm/drop_caches; echo 7 > /proc/sys/vm/swappiness; "
+					"head -c 30000000 /dev/urandom > /dev/shm/fill"), 0, "", ""));
+	drive_done(&d);
+	assert_true(create(two));
+	connect_to(&d, two);
+	struct got_run *r = drive_sh(&d, "cat /etc/hostname /proc/sys/vm/swappiness; ls /dev/shm");
+	assert_non_null(r);
+	assert_null(strstr(r->out[0].data, "changed"));
+	assert_non_null(strstr(r->out[0].data, "60\n"));
+	assert_null(strstr(r->out[0].data, "fill"));
+	drive_done(&d);
+	assert_true(destroy(one));
+	assert_true(destroy(two));
+}
+
+/* --- what goes wrong --- */
+
+static void a_killed_qemu_is_noticed(void **state)
+{
+	(void)state;
+	char id[37];
+
+	random_uuid(id);
+	assert_true(create(id));
+	ended.seen = false;
+	assert_int_equal(kill(qemu_of(id), SIGKILL), 0);
+	struct drive d;
+	drive_init(&d, &loop);
+	assert_true(drive_until(&d, &ended.seen));
+	assert_string_equal(ended.id, id);
+	assert_non_null(strstr(ended.reason, "virtual machine has ended"));
+	assert_true(destroy(id));
+}
+
+static void a_hung_qemu_is_noticed(void **state)
+{
+	(void)state;
+	char id[37];
+	struct drive d;
+
+	random_uuid(id);
+	assert_true(create(id));
+	ended.seen = false;
+	assert_int_equal(kill(qemu_of(id), SIGSTOP), 0);
+	drive_init(&d, &loop);
+	assert_true(drive_until(&d, &ended.seen));
+	assert_non_null(strstr(ended.reason, "does not answer"));
+	assert_true(destroy(id));
+	/* and before anybody has noticed it goes away all the same */
+	random_uuid(id);
+	assert_true(create(id));
+	assert_int_equal(kill(qemu_of(id), SIGSTOP), 0);
+	assert_true(destroy(id));
+}
+
+static void a_dead_guest_is_noticed(void **state)
+{
+	(void)state;
+	char id[37];
+	struct drive d;
+
+	random_uuid(id);
+	assert_true(create(id));
+	connect_to(&d, id);
+	ended.seen = false;
+	const char *argv[] = { "sh", "-c", "echo 1 > /proc/sys/kernel/sysrq; echo c > /proc/sysrq-trigger", NULL };
+	(void)drive_start(&d, &(struct link_run_spec){ .argv = argv });
+	assert_true(drive_until(&d, &ended.seen));
+	assert_string_equal(ended.id, id);
+	drive_done(&d);
+	assert_true(destroy(id));
+}
+
+/* Root inside takes the line from PID 1 and fills it with what is no protocol. */
+static void a_flooded_line_costs_its_own_sandbox(void **state)
+{
+	(void)state;
+	char id[37], other[37];
+	struct drive d, fine;
+	const char *flood = "import ctypes, os\nlibc = ctypes.CDLL(None)\np = os.pidfd_open(1)\nfd = libc.syscall(438, p, 3, 0)\n"
+			    "assert fd >= 0, fd\nos.set_blocking(fd, True)\nwhile True: os.write(fd, b'\\xff' * 65536)\n";
+	const char *argv[] = { "python3", "-c", flood, NULL };
+
+	random_uuid(id);
+	random_uuid(other);
+	assert_true(create(id));
+	assert_true(create(other));
+	connect_to(&d, id);
+	connect_to(&fine, other);
+	struct got_run *r = drive_start(&d, &(struct link_run_spec){ .argv = argv });
+	assert_true(drive_until(&d, &d.closed));
+	assert_false(r->ended);
+	assert_true(got_is(drive_sh(&fine, "echo fine"), 0, "fine\n", ""));
+	drive_done(&d);
+	drive_done(&fine);
+	assert_true(destroy(id));
+	assert_true(destroy(other));
+}
+
+/* Whether there is a template in the folder, and none that is being made. */
+static bool stored(void)
+{
+	auto_free char *folder = xasprintf("%s/templates", host.data);
+	DIR *d = opendir(folder);
+	bool whole = false, unfinished = false;
+
+	for (const struct dirent *e; d && (e = readdir(d));) {
+		unfinished |= strncmp(e->d_name, ".new-", 5) == 0;
+		whole |= e->d_name[0] != '.';
+	}
+	if (d)
+		closedir(d);
+	return whole && !unfinished;
+}
+
+static void damage(const char *name)
+{
+	auto_free char *folder = xasprintf("%s/templates", host.data);
+	DIR *d = opendir(folder);
+	size_t n = 0;
+
+	assert_non_null(d);
+	for (const struct dirent *e; (e = readdir(d));) {
+		if (e->d_name[0] == '.')
+			continue;
+		auto_free char *path = xasprintf("%s/%s/%s", folder, e->d_name, name);
+		auto_fd int fd = open(path, O_RDWR | O_CLOEXEC);
+		if (fd < 0)
+			continue;
+		off_t at = lseek(fd, 0, SEEK_DATA);
+		assert_int_equal(pwrite(fd, "damaged", 7, at + 100), 7);
+		n++;
+	}
+	closedir(d);
+	assert_true(n > 0);
+}
+
+/* A stored template that was changed is made again, and nobody gets a machine out of it. */
+static void a_damaged_template_is_not_used(void **state)
+{
+	(void)state;
+	static const char *const names[] = { "ram", "state", "disk", "meta" };
+	struct drive d;
+
+	drive_init(&d, &loop);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		char id[37];
+		random_uuid(id);
+		assert_true(create(id));
+		assert_true(destroy(id));
+		while (!stored())
+			drive_for(&d, 100);
+		b->ops->free(b);
+		damage(names[i]);
+		open_boundary();
+	}
+	char id[37];
+	random_uuid(id);
+	assert_true(create(id));
+	assert_true(destroy(id));
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	open_boundary();
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	struct drive d;
+
+	drive_init(&d, &loop);
+	b->ops->free(b);
+	drive_for(&d, 1);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(copies_differ),
+		cmocka_unit_test(no_copy_changes_the_template),
+		cmocka_unit_test(a_killed_qemu_is_noticed),
+		cmocka_unit_test(a_hung_qemu_is_noticed),
+		cmocka_unit_test(a_dead_guest_is_noticed),
+		cmocka_unit_test(a_flooded_line_costs_its_own_sandbox),
+		cmocka_unit_test(a_damaged_template_is_not_used),
+	};
+	int rc = vm_host_init(&host);
+
+	if (rc != 0)
+		return rc;
+	host.options.beat_ms = 500;
+	drive_patience = 10;
+	uv_loop_init(&loop);
+	const char *only = getenv("CONTRACT_ONLY");
+	if (only)
+		cmocka_set_test_filter(only);
+	rc = cmocka_run_group_tests_name("vm, its own", tests, set_up, tear_down);
+	uv_loop_close(&loop);
+	return vm_host_done(&host) ? rc : 1;
+}
