@@ -181,8 +181,8 @@ static void cancel_ends_the_tree(void **state)
 {
 	(void)state;
 	/* leaves its parents, session, group, and (where the kind is exact) its environment */
-	const char *script = suite.kind->exact_trees ? "(setsid env -i /bin/sh -c 'sleep 7772 & sleep 7772' &) ; echo up; sleep 60"
-	                                              : "(setsid sh -c 'sleep 7772 & sleep 7772' &) ; echo up; sleep 60";
+	const char *script = suite.kind->exact_trees ? "(setsid env -i /bin/sh -c 'sleep 7772 & sleep 7772' &) ; echo up; sleep 1000"
+	                                              : "(setsid sh -c 'sleep 7772 & sleep 7772' &) ; echo up; sleep 1000";
 	struct got_run *r = drive_start(d, &(struct link_run_spec){ .argv = ARGV("sh", "-c", script) });
 	assert_true(drive_until(d, &r->started));
 	for (unsigned i = 0; i < drive_patience && living("7772") < 2; i++)
