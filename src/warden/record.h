@@ -1,10 +1,16 @@
-/* What a warden leaves for the next one: a file per sandbox in RUN/state, root-only, replaced atomically. */
+/* What a warden leaves for the next one: a file per sandbox in RUN/state, root-only, replaced atomically.
+ *
+ * Sandboxes outlive an upgrade, so the format only grows: new fields go to the end, and zero in them means what was so before they
+ * were there. A shorter record is filled up with zeros. A longer one is of a later version: read if all beyond our end is zero,
+ * else refused, since what it says would be lost. */
 #ifndef CAISSON_WARDEN_RECORD_H
 #define CAISSON_WARDEN_RECORD_H
 
+#include "base/err.h"
 #include "base/util.h"
 
-#define RECORD_MAGIC 0x43525231u
+#define RECORD_MAGIC	  0x43525231u
+#define RECORD_SIZE_FIRST 232u /* as it was at first; no valid one is shorter */
 
 struct record {
 	uint32_t magic, size;
@@ -22,9 +28,12 @@ struct record {
 
 /* 36 characters [0-9a-f-]: also what keeps an id a safe file name. */
 bool record_id_valid(const char id[static 40]);
+/* 0; -EINVAL: no record; -E2BIG: one of a later version that says more than we know of. */
+int record_parse(const void *bytes, size_t n, struct record *ret);
 int record_write(int state_fd, const struct record *r);
 void record_remove(int state_fd, const char *id);
-/* Calls each for every valid record; others are left alone and logged. */
-int record_each(int state_fd, void (*each)(void *ctx, const struct record *r), void *ctx);
+/* Calls each for every valid record; what is none is left alone and logged. ERR_CONFLICT, and nothing called, when there is one of
+ * a later version. */
+int record_each(int state_fd, void (*each)(void *ctx, const struct record *r), void *ctx, struct err *e);
 
 #endif

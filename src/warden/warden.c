@@ -361,9 +361,9 @@ static int start(struct warden *w, const struct warden_options *o, struct err *e
 	if (w->epoll < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->daemon, &ev) < 0 ||
 	    epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->disk_helper.fd, &disks) < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->space_helper.fd, &spaces) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "make the event loop");
-	rc = record_each(w->place.state_fd, adopt_record, w);
+	rc = record_each(w->place.state_fd, adopt_record, w, e);
 	if (rc < 0)
-		return err_sys(e, ERR_UNAVAILABLE, -rc, "read the records of the sandboxes");
+		return rc;
 	adopt_disks(w);
 	cgroup_each(&w->groups, adopt_group, w);
 	return 0;

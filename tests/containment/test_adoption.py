@@ -93,6 +93,38 @@ def test_records_of_before_a_reboot():
         assert d.run(a, "cat /root/x")[0] == "kept"
 
 
+def test_record_of_a_later_version():
+    """Neither lost nor half understood: the warden says so and leaves everything as it is."""
+    with sandboxes() as d:
+        a = d.create()
+        d.process.kill()
+        d.process.wait()
+        time.sleep(0.2)
+        path = f"{d.run_folder()}/state/{a}"
+        with open(path, "rb") as f:
+            record = f.read()
+        assert int.from_bytes(record[4:8], "little") == len(record)
+
+        def extended(tail):
+            with open(path, "wb") as f:
+                f.write(record[:4] + (len(record) + len(tail)).to_bytes(4, "little") + record[8:] + tail)
+
+        extended(b"\0\0\0\0\0\0\0\1")
+        d.open()
+        try:
+            d.listed()
+        except (Refused, AssertionError):
+            pass
+        else:
+            raise AssertionError("was read")
+        d.process.stdin.close()
+        d.process.wait(30)
+        extended(b"\0" * 8)
+        d.open()
+        assert d.listed() == {a: True}
+        assert d.run(a, "echo up")[0] == "up"
+
+
 def test_kill_at_random_moments():
     """Between a request and its answer: nothing half-made is left that a destroy would not take away."""
     with sandboxes() as d:

@@ -7,7 +7,6 @@
 
 #include "sys/fs.h"
 #include "warden/range.h"
-#include "warden/record.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -93,61 +92,11 @@ static void sandboxes_left_behind_keep_their_block(void **state)
 	ranges_close(&b, true);
 }
 
-static void count(void *ctx, const struct record *r)
-{
-	assert_string_equal(r->id, "00000000-0000-4000-8000-000000000001");
-	assert_int_equal(r->pid, 4711);
-	(*(int *)ctx)++;
-}
-
-static void records_are_whole_or_not_there(void **state)
-{
-	(void)state;
-	int n = 0, dir = open(state_b, O_RDONLY | O_DIRECTORY);
-	struct record r = { .magic = RECORD_MAGIC, .size = sizeof r, .pid = 4711, .id = "00000000-0000-4000-8000-000000000001" };
-
-	assert_int_equal(record_write(dir, &r), 0);
-	assert_int_equal(fs_replace_at(dir, "00000000-0000-4000-8000-000000000002", &r, sizeof r, 0600), 0);	 /* not its own name */
-	assert_int_equal(fs_replace_at(dir, "00000000-0000-4000-8000-000000000003", &r, sizeof r - 1, 0600), 0); /* cut */
-	assert_int_equal(fs_replace_at(dir, "00000000-0000-4000-8000-000000000001.new", "half", 4, 0600), 0);
-	assert_int_equal(symlinkat("00000000-0000-4000-8000-000000000001", dir, "00000000-0000-4000-8000-000000000004"), 0);
-	assert_int_equal(record_each(dir, count, &n), 0);
-	assert_int_equal(n, 1);
-	assert_int_equal(faccessat(dir, "00000000-0000-4000-8000-000000000001.new", F_OK, 0), -1);
-	record_remove(dir, r.id);
-	n = 0;
-	assert_int_equal(record_each(dir, count, &n), 0);
-	assert_int_equal(n, 0);
-	close(dir);
-}
-
-static void ids(void **state)
-{
-	(void)state;
-	static const char *const bad[] = { "",
-					   "../../../../../../etc/passwd0000000000",
-					   "00000000-0000-4000-8000-00000000000",
-					   "0000000g-0000-4000-8000-000000000001",
-					   "00000000-0000-4000-8000-0000000000011",
-					   "-0000000-0000-4000-8000-000000000001",
-					   "00000000/0000-4000-8000-000000000001" };
-	char id[40] = "00000000-0000-4000-8000-00000000000f";
-
-	assert_true(record_id_valid(id));
-	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-		memset(id, 0, sizeof id);
-		strncpy(id, bad[i], sizeof id - 1);
-		assert_false(record_id_valid(id));
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(two_owners_never_share),
 		cmocka_unit_test(sandboxes_left_behind_keep_their_block),
-		cmocka_unit_test(records_are_whole_or_not_there),
-		cmocka_unit_test(ids),
 	};
 	return cmocka_run_group_tests(tests, make, unmake);
 }
