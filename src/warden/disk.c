@@ -25,7 +25,7 @@
 #define INODE_PER_BYTES 16384ULL
 #define HOST_RESERVE	(512 * MIB) /* what a host needs to go on living */
 #define TEMPLATES_MAX	16
-#define FILE_MIB_MIN	4	    /* less has no room for an ext4 of ours */
+#define FILE_MIB_MIN	4 /* less has no room for an ext4 of ours */
 
 enum disk_kind disk_kind_for(bool ephemeral, uint64_t disk_mib, uint64_t memory_mib)
 {
@@ -306,7 +306,8 @@ int disk_copy(int disks_fd, int from, int to, struct err *e)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "look for free disk space");
 	uint64_t need = (uint64_t)st.st_blocks * 512, avail = (uint64_t)fs.f_bavail * fs.f_frsize;
 	if (avail < HOST_RESERVE || need > avail - HOST_RESERVE)
-		return err_set(e, ERR_UNAVAILABLE, ENOSPC, "no room for a copy of %llu MiB: the data folder has %llu MiB free, %llu of them kept back",
+		return err_set(e, ERR_UNAVAILABLE, ENOSPC,
+			       "no room for a copy of %llu MiB: the data folder has %llu MiB free, %llu of them kept back",
 			       (unsigned long long)(need / MIB), (unsigned long long)(avail / MIB), HOST_RESERVE / MIB);
 	int rc = copy_sparse(from, to);
 	return rc < 0 ? err_sys(e, ERR_UNAVAILABLE, -rc, "copy the disk") : 0;

@@ -19,7 +19,7 @@ struct helper {
 enum helper_kind { HELPER_DISK = 1, HELPER_NAMESPACE, HELPER_GONE };
 
 struct helper_news {
-	enum helper_kind kind;     /* made the one or the other; or has let go of a sandbox whose disk is a file */
+	enum helper_kind kind;	   /* made the one or the other; or has let go of a sandbox whose disk is a file */
 	char name[SPARE_NAME_MAX]; /* of a disk */
 	uint64_t mib;
 	struct disk disk;

@@ -109,30 +109,43 @@ static int mount_dev(struct inside *in)
 	return rc;
 }
 
-/* Covers proc/name with a clone of what is at `cover` in our /dev, or with itself read-only. Not there: nothing to hide. */
-static int cover(int proc, const char *name, const char *with)
+/* What tells of the host, or reaches into it, and that programs can do without. meminfo, cpuinfo, stat, vmstat, uptime, loadavg,
+ * version, filesystems, devices and cgroups stay. Others (slabinfo, kpageflags, ...) are refused to whoever is not the host's root. */
+static const char *const hidden_files[] = {
+	"bootconfig",  "buddyinfo",	"cmdline", "config.gz",	    "consoles",	  "crypto", "diskstats",  "dma",
+	"execdomains", "interrupts",	"iomem",   "ioports",	    "kallsyms",	  "kcore",  "key-users",  "keys",
+	"kmsg",	       "latency_stats", "mdstat",  "misc",	    "modules",	  "mtrr",   "partitions", "sched_debug",
+	"schedstat",   "softirqs",	"swaps",   "sysrq-trigger", "timer_list", "vmcore", "zoneinfo",
+};
+static const char *const hidden_folders[] = { "acpi", "asound", "bus", "driver", "dynamic_debug", "fs", "irq", "pressure", "scsi", "tty" };
+
+/* The working directory is the new /proc, and `with` an absolute path: neither it nor the names have symlinks in them by now.
+ * Not there: nothing to hide. */
+static int hide(const char *const names[], size_t n, const char *with)
+{
+	for (size_t i = 0; i < n; i++)
+		if (mount(with, names[i], NULL, MS_BIND, NULL) < 0 && (errno != ENOENT || faccessat(AT_FDCWD, with, F_OK, 0) < 0))
+			return -errno;
+	return 0;
+}
+
+static int make_readonly(int proc, const char *name)
 {
 	int target = mnt_open_beneath(proc, name, O_PATH, false);
-	if (target < 0)
-		return target == -ENOENT ? 0 : target;
+	int fd = target < 0 ? target : mnt_clone(proc, name, false);
+	int rc = fd < 0 ? fd : mnt_readonly(fd, false);
 
-	int fd = with ? mnt_clone(INSIDE_DEV, with, false) : mnt_clone(proc, name, false);
-	int rc = fd < 0 ? fd : 0;
-	if (rc == 0 && !with)
-		rc = mnt_readonly(fd, false);
 	if (rc == 0)
 		rc = mnt_attach(fd, target);
-	(void)close(target);
 	if (fd >= 0)
 		(void)close(fd);
+	if (target >= 0)
+		(void)close(target);
 	return rc;
 }
 
 static int mount_proc(struct inside *in)
 {
-	static const char *const hidden_files[] = { "kcore", "keys", "timer_list", "sysrq-trigger", "kmsg", "latency_stats", "sched_debug" };
-	static const char *const hidden_folders[] = { "acpi", "scsi" };
-	static const char *const readonly[] = { "sys", "bus", "fs", "irq" };
 	int target = mount_point("proc", 0555);
 
 	(void)in;
@@ -145,13 +158,15 @@ static int mount_proc(struct inside *in)
 	/* The filter refuses user namespaces; this is the second lock. Before /proc/sys becomes read-only. */
 	if (rc == 0)
 		rc = fs_write_at(proc, "sys/user/max_user_namespaces", "0");
-	for (size_t i = 0; rc == 0 && i < ARRAY_LEN(hidden_files); i++)
-		rc = cover(proc, hidden_files[i], "null");
-	for (size_t i = 0; rc == 0 && i < ARRAY_LEN(hidden_folders); i++)
-		rc = cover(proc, hidden_folders[i], ".empty");
-	for (size_t i = 0; rc == 0 && i < ARRAY_LEN(readonly); i++)
-		rc = cover(proc, readonly[i], NULL);
-	return rc;
+	if (rc == 0)
+		rc = make_readonly(proc, "sys");
+	if (rc == 0)
+		rc = check(fchdir(proc));
+	if (rc == 0)
+		rc = hide(hidden_files, ARRAY_LEN(hidden_files), "/dev/.nothing");
+	if (rc == 0)
+		rc = hide(hidden_folders, ARRAY_LEN(hidden_folders), "/dev/.empty");
+	return rc < 0 ? rc : check(chdir("/"));
 }
 
 /* What programs expect of any system, if the image lacks it. /sys stays an empty directory. */

@@ -238,10 +238,10 @@ static int fill_dev(int fd)
 	for (size_t i = 0; i < ARRAY_LEN(links); i++)
 		if (symlinkat(links[i][1], fd, links[i][0]) < 0)
 			return -errno;
-	/* ".empty" lies over what is masked in /proc */
-	if (mkdirat(fd, "pts", 0755) < 0 || mkdirat(fd, "shm", 0755) < 0 || mkdirat(fd, ".empty", 0555) < 0)
+	if (mkdirat(fd, "pts", 0755) < 0 || mkdirat(fd, "shm", 0755) < 0)
 		return -errno;
-	return 0;
+	/* These lie over what is hidden in /proc. */
+	return mkdirat(fd, ".empty", 0555) < 0 || mknodat(fd, ".nothing", S_IFREG | 0444, 0) < 0 ? -errno : 0;
 }
 
 static int make_dev(struct place *p, struct err *e)

@@ -18,8 +18,8 @@ struct place {
 	int images_fd;
 	struct netns_maker netns;
 	struct stage stage;
-	int guest_fd; /* sealed memory file */
-	int dev_fd;   /* the /dev every sandbox gets a clone of */
+	int guest_fd;	   /* sealed memory file */
+	int dev_fd;	   /* the /dev every sandbox gets a clone of */
 	bool layers_by_fd; /* the kernel takes detached mounts as overlay's layers */
 	char boot_id[37];
 	uint64_t memory_bytes, cpus; /* of the host */

@@ -17,12 +17,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define MIB		 (1024ULL * 1024)
-#define START_WAIT_MS	 10000 /* from clone to exec: a loaded machine, not a reason to hang for ever */
-#define SWEEP_GIVE_UP_MS 10000
+#define MIB		   (1024ULL * 1024)
+#define START_WAIT_MS	   10000 /* from clone to exec: a loaded machine, not a reason to hang for ever */
+#define SWEEP_GIVE_UP_MS   10000
 #define THROTTLED_AFTER_MS 30
-#define ARGS_MAX	 640 /* user, workdir, hostname, env of 4096 bytes in pairs of at least 3, NULL */
-#define STACK_SIZE	 65536
+#define ARGS_MAX	   640 /* user, workdir, hostname, env of 4096 bytes in pairs of at least 3, NULL */
+#define STACK_SIZE	   65536
 
 /* One child at a time: the next create starts when this one has exec'd or ended. */
 static char stack[STACK_SIZE] __attribute__((aligned(4096)));
@@ -160,7 +160,11 @@ static int launch(struct keeper *k, struct sandbox *s, const struct warden_reque
 	static struct arguments args; /* one create at a time; too big for the stack */
 	const struct cgroup_limits limits = { rq->memory_mib * MIB, rq->cpu_millis, rq->pids };
 	struct inside in = {
-		.here = 1, .last_cap = k->last_cap, .hostname = rq->hostname, .files_max = k->files_max, .argv = args.v,
+		.here = 1,
+		.last_cap = k->last_cap,
+		.hostname = rq->hostname,
+		.files_max = k->files_max,
+		.argv = args.v,
 	};
 
 	int rc = fill_arguments(&args, rq, e);
