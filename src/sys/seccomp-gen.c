@@ -1,4 +1,5 @@
-/* Writes the system-call filter of a sandbox as an array of instructions (run at build time; rules in seccomp-rules.h).
+/* Writes the system-call filter of a sandbox, or with the argument "vmm" that of a QEMU, as an array of instructions (run at build
+ * time; rules in seccomp-rules.h).
  *
  * Shape: architecture check, then a binary tree over ranges of numbers with the same verdict. Built this way it has about half the
  * instructions of a library's list, which is what loading it costs; numbers that are always allowed never run it at all (the
@@ -13,8 +14,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum verdict { REFUSE, ALLOW, NO_SUCH, KILL, CLONE, SOCKET, IOCTL, PERSONALITY, MKNOD, MKNODAT };
+enum verdict { REFUSE, ALLOW, NO_SUCH, KILL, CLONE, THREAD, SOCKET, IOCTL, PERSONALITY, MKNOD, MKNODAT };
 
 #ifdef __x86_64__
 #define ARCH	AUDIT_ARCH_X86_64
@@ -107,6 +109,14 @@ static void leaf(enum verdict v)
 		ret(RET_ERRNO(EPERM));
 		ret(SECCOMP_RET_ALLOW);
 		break;
+	case THREAD:
+		load_arg(0);
+		emit(BPF_JMP | BPF_JSET | BPF_K, 0, 1, SECCOMP_CLONE_REFUSED);
+		ret(RET_ERRNO(EPERM));
+		emit(BPF_JMP | BPF_JSET | BPF_K, 1, 0, SECCOMP_CLONE_THREAD);
+		ret(RET_ERRNO(EPERM));
+		ret(SECCOMP_RET_ALLOW);
+		break;
 	case SOCKET:
 		socket_rule();
 		break;
@@ -154,7 +164,7 @@ static void add_range(unsigned first, enum verdict v)
 	ranges[range_count++] = (struct range){ first, v };
 }
 
-int main(void)
+static void judge_for_sandbox(void)
 {
 #define X(name) verdicts[__NR_##name] = ALLOW;
 	SECCOMP_ALLOWED(X)
@@ -168,6 +178,21 @@ int main(void)
 #ifdef __NR_mknod
 	verdicts[__NR_mknod] = MKNOD;
 #endif
+}
+
+static void judge_for_vmm(void)
+{
+#define X(name) verdicts[__NR_##name] = REFUSE;
+	SECCOMP_VMM_REFUSED(X)
+#undef X
+	verdicts[__NR_clone] = THREAD;
+}
+
+int main(int argc, char **argv)
+{
+	judge_for_sandbox();
+	if (argc > 1 && strcmp(argv[1], "vmm") == 0)
+		judge_for_vmm();
 	for (unsigned nr = 0; nr <= SYSCALL_KNOWN_MAX; nr++)
 		add_range(nr, (enum verdict)verdicts[nr]);
 	add_range(SYSCALL_KNOWN_MAX + 1, NO_SUCH);

@@ -1,4 +1,4 @@
-/* What a process in a sandbox may ask of the kernel. Included by the generator (seccomp-gen.c), which turns it into a program at
+/* What a process in a sandbox, and a jailed QEMU, may ask of the kernel. Included by the generator (seccomp-gen.c), which turns it into a program at
  * build time, and by the test, which compares that program with libseccomp's answer for every number.
  *
  * Verdicts: a listed number is allowed, or allowed under a rule on its arguments. A number up to SYSCALL_KNOWN_MAX that is not
@@ -103,6 +103,32 @@
 #define SECCOMP_ALLOWED_ARCH(X)
 #endif
 #define SECCOMP_ALLOWED(X) SECCOMP_ALLOWED_COMMON(X) SECCOMP_ALLOWED_ARCH(X)
+
+/* A jailed QEMU gets the same filter less what it has no use for: other processes, sockets other than those it inherits, names in file
+ * systems, System V and POSIX queues, who it is. execve stays, by which it begins (its own -sandbox takes that away); clone makes
+ * threads only. All of it beside QEMU's own filter, which comes later and is QEMU's to make. */
+#define SECCOMP_VMM_REFUSED_COMMON(X)                                                                                          \
+	X(bind) X(capset) X(chroot) X(connect) X(copy_file_range) X(execveat) X(fchmod) X(fchmodat) X(fchmodat2) X(fchown)     \
+	X(fchownat) X(fremovexattr) X(fsetxattr) X(inotify_add_watch) X(inotify_init1) X(inotify_rm_watch) X(io_cancel)        \
+	X(io_destroy) X(io_getevents) X(io_pgetevents) X(io_setup) X(io_submit) X(ioprio_set) X(kill)                          \
+	X(landlock_add_rule) X(landlock_create_ruleset) X(landlock_restrict_self) X(linkat) X(lremovexattr)                    \
+	X(lsetxattr) X(mkdirat) X(mknodat) X(mq_getsetattr) X(mq_notify) X(mq_open) X(mq_timedreceive) X(mq_timedsend)         \
+	X(mq_unlink) X(msgctl) X(msgget) X(msgrcv) X(msgsnd) X(personality) X(pidfd_getfd) X(pidfd_open)                       \
+	X(pidfd_send_signal) X(process_madvise) X(process_mrelease) X(process_vm_readv) X(process_vm_writev) X(ptrace)         \
+	X(removexattr) X(removexattrat) X(renameat) X(renameat2) X(rt_sigqueueinfo) X(sched_setattr) X(sched_setparam)         \
+	X(sched_setscheduler) X(semctl) X(semget) X(semop) X(semtimedop) X(sendfile) X(setfsgid) X(setfsuid) X(setgid)         \
+	X(setgroups) X(setpgid) X(setpriority) X(setregid) X(setresgid) X(setresuid) X(setreuid) X(setsid) X(setuid)           \
+	X(setxattr) X(setxattrat) X(shmat) X(shmctl) X(shmdt) X(shmget) X(socket) X(socketpair) X(splice) X(symlinkat)         \
+	X(sync) X(syncfs) X(tee) X(tkill) X(truncate) X(unlinkat) X(utimensat) X(vmsplice)
+#ifdef __x86_64__
+#define SECCOMP_VMM_REFUSED_ARCH(X)                                                                                            \
+	X(chmod) X(chown) X(creat) X(fork) X(futimesat) X(inotify_init) X(lchown) X(link) X(mkdir) X(mknod) X(rename) X(rmdir) \
+	X(symlink) X(unlink) X(utime) X(utimes) X(vfork)
+#else
+#define SECCOMP_VMM_REFUSED_ARCH(X)
+#endif
+#define SECCOMP_VMM_REFUSED(X) SECCOMP_VMM_REFUSED_COMMON(X) SECCOMP_VMM_REFUSED_ARCH(X)
+#define SECCOMP_CLONE_THREAD 0x00010000u /* without it -> EPERM */
 
 /* The rules on arguments compare the low 32 bits: that is what the kernel looks at, and a 64-bit compare is passed by setting a
  * high bit (CVE-2019-10063). */

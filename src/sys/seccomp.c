@@ -10,16 +10,31 @@ const struct sock_filter seccomp_program[] = {
 };
 const unsigned short seccomp_program_len = sizeof seccomp_program / sizeof seccomp_program[0];
 
-int seccomp_install(void)
+const struct sock_filter seccomp_vmm_program[] = {
+#include "seccomp-vmm-program.inc"
+};
+const unsigned short seccomp_vmm_program_len = sizeof seccomp_vmm_program / sizeof seccomp_vmm_program[0];
+
+static int install(const struct sock_filter *filter, unsigned short len)
 {
 	/* The kernel only reads the program, but the struct has no const. */
 	union {
 		const struct sock_filter *in;
 		struct sock_filter *out;
-	} program = { seccomp_program };
-	struct sock_fprog prog = { seccomp_program_len, program.out };
+	} program = { filter };
+	struct sock_fprog prog = { len, program.out };
 
 	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) < 0)
 		return -errno;
 	return 0;
+}
+
+int seccomp_install(void)
+{
+	return install(seccomp_program, seccomp_program_len);
+}
+
+int seccomp_install_vmm(void)
+{
+	return install(seccomp_vmm_program, seccomp_vmm_program_len);
 }

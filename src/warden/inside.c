@@ -23,6 +23,9 @@
 	(CAP(CAP_CHOWN) | CAP(CAP_DAC_OVERRIDE) | CAP(CAP_FOWNER) | CAP(CAP_FSETID) | CAP(CAP_KILL) | CAP(CAP_SETGID) | CAP(CAP_SETUID) |            \
 	 CAP(CAP_NET_BIND_SERVICE) | CAP(CAP_SYS_CHROOT) | CAP(CAP_SETFCAP))
 
+/* Whom QEMU runs as inside: not the root of its user namespace, though that has no capability left either. */
+#define VMM_ID 1000
+
 static int check(long rc)
 {
 	return rc < 0 ? -errno : 0;
@@ -189,6 +192,16 @@ static int make_folders(struct inside *in)
 	return 0;
 }
 
+/* Only what QEMU finds its own descriptors by: nothing of the kernel's, and of processes only its own. */
+static int mount_bare_proc(struct inside *in)
+{
+	static const struct mnt_option options[] = { { "subset", "pid" }, { "hidepid", "invisible" }, { 0 } };
+	int target = mnt_open_beneath(AT_FDCWD, "proc", O_PATH | O_DIRECTORY, false);
+
+	(void)in;
+	return target < 0 ? target : mount_new_on("proc", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, target);
+}
+
 static int name_host(struct inside *in)
 {
 	return check(sethostname(in->hostname, strlen(in->hostname)));
@@ -196,8 +209,10 @@ static int name_host(struct inside *in)
 
 static int set_rlimits(struct inside *in)
 {
-	struct rlimit files = { in->files_max, in->files_max }, core = { 0, 0 };
+	struct rlimit files = { in->files_max, in->files_max }, core = { 0, 0 }, size = { in->file_bytes_max, in->file_bytes_max };
 
+	if (in->vmm && syscall(SYS_prlimit64, 0, RLIMIT_FSIZE, &size, NULL) < 0)
+		return -errno;
 	if (syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &files, NULL) < 0 || syscall(SYS_prlimit64, 0, RLIMIT_CORE, &core, NULL) < 0)
 		return -errno;
 	return 0;
@@ -205,29 +220,28 @@ static int set_rlimits(struct inside *in)
 
 static int place_fds(struct inside *in)
 {
-	for (int fd = 0; fd < 3; fd++)
-		if (dup2(INSIDE_NULL, fd) < 0)
+	for (int fd = 0; fd < in->give_n; fd++)
+		if (in->give[fd] >= 0 ? dup2(in->give[fd], fd) < 0 : close(fd) < 0 && errno != EBADF)
 			return -errno;
-	if (dup2(INSIDE_LISTEN, 3) < 0)
-		return -errno;
-	if (in->cgroup ? dup2(INSIDE_CGROUP, 4) < 0 : (close(4), 0))
-		return -errno;
 	/* Everything of the warden's is close-on-exec already; this is the second lock. */
-	return check(syscall(SYS_close_range, in->cgroup ? 5 : 4, ~0u, CLOSE_RANGE_CLOEXEC));
+	return check(syscall(SYS_close_range, in->give_n, ~0u, CLOSE_RANGE_CLOEXEC));
 }
 
 static int drop_capabilities(struct inside *in)
 {
+	const uint64_t kept = in->vmm ? 0 : KEPT;
 	struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct data[2] = {
-		{ (unsigned)(KEPT & 0xffffffff), (unsigned)(KEPT & 0xffffffff), 0 },
-		{ (unsigned)(KEPT >> 32), (unsigned)(KEPT >> 32), 0 },
+		{ (unsigned)(kept & 0xffffffff), (unsigned)(kept & 0xffffffff), 0 },
+		{ (unsigned)(kept >> 32), (unsigned)(kept >> 32), 0 },
 	};
 
 	for (int cap = 0; cap <= in->last_cap; cap++)
-		if (!(KEPT & CAP(cap)) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
+		if (!(kept & CAP(cap)) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
 			return -errno;
 	(void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	if (in->vmm && (syscall(SYS_setresgid, VMM_ID, VMM_ID, VMM_ID) < 0 || syscall(SYS_setresuid, VMM_ID, VMM_ID, VMM_ID) < 0))
+		return -errno;
 	if (syscall(SYS_capset, &head, data) < 0)
 		return -errno;
 	return check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
@@ -235,8 +249,7 @@ static int drop_capabilities(struct inside *in)
 
 static int filter_calls(struct inside *in)
 {
-	(void)in;
-	return seccomp_install();
+	return in->vmm ? seccomp_install_vmm() : seccomp_install();
 }
 
 static int run_guest(struct inside *in)
@@ -245,10 +258,18 @@ static int run_guest(struct inside *in)
 	return check(syscall(SYS_execveat, INSIDE_GUEST, "", in->argv, no_env, AT_EMPTY_PATH));
 }
 
-static const struct step {
+static int run_vmm(struct inside *in)
+{
+	(void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* huge pages cost a waiting guest 3 to 4 MiB */
+	return check(syscall(SYS_execve, in->argv[0], in->argv, in->env));
+}
+
+struct step {
 	const char *name;
 	int (*run)(struct inside *in);
-} steps[] = {
+};
+
+static const struct step guest_steps[] = {
 	{ "take descriptors of its own", own_descriptors },
 	{ "wait for the warden", wait_for_warden },
 	{ "become root of the user namespace", become_root },
@@ -265,11 +286,28 @@ static const struct step {
 	{ "start the guest", run_guest },
 };
 
+static const struct step vmm_steps[] = {
+	{ "take descriptors of its own", own_descriptors },
+	{ "wait for the warden", wait_for_warden },
+	{ "become root of the user namespace", become_root },
+	{ "make a cgroup namespace", enter_cgroup_namespace },
+	{ "enter the root", enter_root },
+	{ "mount /proc", mount_bare_proc },
+	{ "name the host", name_host },
+	{ "set limits", set_rlimits },
+	{ "place descriptors", place_fds },
+	{ "drop capabilities", drop_capabilities },
+	{ "filter system calls", filter_calls },
+	{ "start QEMU", run_vmm },
+};
+
 int inside_main(void *arg)
 {
 	struct inside *in = arg;
+	const struct step *steps = in->vmm ? vmm_steps : guest_steps;
+	const size_t n = in->vmm ? ARRAY_LEN(vmm_steps) : ARRAY_LEN(guest_steps);
 
-	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+	for (size_t i = 0; i < n; i++) {
 		int rc = steps[i].run(in);
 		if (rc < 0) {
 			in->failed_errno = -rc;

@@ -1,4 +1,5 @@
-/* The child between clone and exec: turns itself, step by step, from a clone of the warden into the guest in its sandbox.
+/* The child between clone and exec: turns itself, step by step, from a clone of the warden into the guest in its sandbox, or into
+ * the QEMU of a machine in its jail.
  *
  * It shares the warden's memory meanwhile (CLONE_VM), which does nothing but write its maps and wait. So: raw system calls only
  * (the library's set*id would signal threads), no allocation, no stdio, nothing written but its own stack and `failed`. */
@@ -6,20 +7,38 @@
 #define CAISSON_WARDEN_INSIDE_H
 
 #include "base/util.h"
+#include "wire/vmm.h"
 
 /* Where its descriptors are: in the low numbers that the warden keeps for them. The table is shared at first (copying one of
  * thousands is dear) and cut off after INSIDE_END by the child's first step. */
-enum { INSIDE_NULL = 9, INSIDE_ROOT, INSIDE_DEV, INSIDE_GUEST, INSIDE_LISTEN, INSIDE_CGROUP, INSIDE_END };
+enum {
+	INSIDE_NULL = 9,
+	INSIDE_ROOT,
+	INSIDE_OWN, /* the rest is the guest's ... */
+	INSIDE_DEV = INSIDE_OWN,
+	INSIDE_GUEST,
+	INSIDE_LISTEN,
+	INSIDE_CGROUP,
+	INSIDE_VMM = INSIDE_OWN, /* ... or QEMU's: those of enum vmm_fd, in their order, and its log */
+	INSIDE_LOG = INSIDE_VMM + VMM_FDS,
+	INSIDE_END,
+};
 
 struct inside {
 	uint32_t go;   /* word: 1 = maps and groups are done */
-	uint32_t here; /* word: 1 until the guest runs, or the child has ended */
-	bool cgroup;   /* INSIDE_CGROUP is one; it becomes 4. INSIDE_LISTEN becomes 3, INSIDE_NULL 0, 1, 2 */
+	uint32_t here; /* word: 1 until the program runs, or the child has ended */
+	bool vmm;      /* QEMU; else the guest */
 	int last_cap;
 	const char *hostname;
-	char shm_size[24];
 	uint64_t files_max;
 	char *const *argv;
+	const int *give; /* what becomes descriptor 0, 1, ...: one of the numbers above, or negative for none */
+	int give_n;
+	/* the guest's */
+	char shm_size[24];
+	/* QEMU's */
+	char *const *env;
+	uint64_t file_bytes_max; /* of a file that it writes */
 	/* out */
 	const char *failed; /* step that failed, static; NULL = none */
 	int failed_errno;

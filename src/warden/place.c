@@ -182,7 +182,8 @@ static bool mount_needed(const struct place *p, const char *mount)
 				 realpath(p->options->images, images),
 				 realpath(p->options->data, data),
 				 realpath(p->run, run),
-				 p->options->ranges ? p->options->ranges : "/run/caisson" };
+				 p->options->ranges ? p->options->ranges : "/run/caisson",
+				 p->options->vmm };
 	size_t n = strlen(mount);
 
 	if (streq(mount, "/") || strncmp(mount, "/sys/fs/cgroup", 14) == 0)

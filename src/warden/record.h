@@ -24,6 +24,7 @@ struct record {
 	uint32_t loop;
 	uint32_t ephemeral, paused;
 	uint64_t memory_mib, disk_mib, pids, cpu_millis;
+	uint32_t machine, zero; /* 1: a QEMU of the vm boundary's (machine.h) */
 };
 
 /* 36 characters [0-9a-f-]: also what keeps an id a safe file name. */

@@ -42,6 +42,8 @@ static int do_list(struct warden *w, struct sandbox *s, const struct warden_requ
 	for (size_t b = 0; b < BUCKETS; b++)
 		for (struct sandbox *one = w->buckets[b]; one; one = one->next_in_bucket) {
 			struct warden_answer a = { .magic = WARDEN_MAGIC, .op = WARDEN_ITEM, .serial = rq->serial, .oom = one->oom };
+			if (one->record.machine)
+				continue;
 			memcpy(a.id, one->record.id, sizeof a.id);
 			a.started = one->life == LIFE_RUNNING;
 			one->untold = false;
@@ -193,7 +195,7 @@ static bool text_ends(const char *p, size_t size)
 	return memchr(p, '\0', size) != NULL;
 }
 
-static bool digest_valid(const char *d)
+bool request_digest_valid(const char *d)
 {
 	if (strncmp(d, "sha256:", 7) != 0 || strlen(d) != 7 + 64)
 		return false;
@@ -224,7 +226,7 @@ static bool within(uint64_t v, uint64_t low, uint64_t high)
 
 static int check_spec(const struct warden_request *rq, struct err *e)
 {
-	if (!text_ends(rq->image_digest, sizeof rq->image_digest) || !digest_valid(rq->image_digest))
+	if (!text_ends(rq->image_digest, sizeof rq->image_digest) || !request_digest_valid(rq->image_digest))
 		return err_set(e, ERR_INVALID, EINVAL, "image: not a digest");
 	if (!text_ends(rq->hostname, sizeof rq->hostname) || !hostname_valid(rq->hostname))
 		return err_set(e, ERR_INVALID, EINVAL, "hostname: 1 to 63 letters, digits and hyphens");
@@ -249,6 +251,8 @@ static int check_permitted(const struct entry *entry, const struct sandbox *s, c
 {
 	unsigned is = !s ? IN_ABSENT : 1u << (s->life + 1);
 
+	if (s && s->record.machine)
+		return err_set(e, ERR_CONFLICT, EEXIST, "%s: %s is a machine of the vm boundary's", entry->name, id);
 	if (entry->permitted & is)
 		return 0;
 	if (!s)

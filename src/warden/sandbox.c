@@ -95,9 +95,9 @@ static int map_ids(pid_t pid, uint32_t base)
 }
 
 /* Puts the child's descriptors into their numbers, or /dev/null back: what is left there would keep a mount or a socket alive. */
-static int offer_descriptors(const int offered[INSIDE_END])
+static int offer_descriptors(const int *offered, int end)
 {
-	for (int fd = INSIDE_ROOT; fd < INSIDE_END; fd++)
+	for (int fd = INSIDE_ROOT; fd < end; fd++)
 		if (dup3(offered && offered[fd] >= 0 ? offered[fd] : INSIDE_NULL, fd, O_CLOEXEC) < 0)
 			return -errno;
 	return 0;
@@ -124,7 +124,7 @@ static int see_it_through(struct keeper *k, struct sandbox *s, struct inside *in
 }
 
 /* The clone itself and the handshake; everything it is given exists. On success record.pid and pidfd are set. */
-static int clone_guest(struct keeper *k, struct sandbox *s, struct inside *in, int cgroup_fd, struct err *e)
+static int clone_into(struct keeper *k, struct sandbox *s, struct inside *in, int cgroup_fd, struct err *e)
 {
 	int pidfd = -EBADF, status;
 	const uint64_t flags = CLONE_FILES | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS; /* cgroup: inside.c */
@@ -154,18 +154,27 @@ static int clone_guest(struct keeper *k, struct sandbox *s, struct inside *in, i
 	return 0;
 }
 
+int sandbox_clone(struct keeper *k, struct sandbox *s, struct inside *in, const int *offered, int offered_end, int group, struct err *e)
+{
+	int rc = offer_descriptors(offered, offered_end);
+
+	in->here = 1;
+	in->last_cap = k->last_cap;
+	if (rc < 0)
+		(void)err_sys(e, ERR_UNAVAILABLE, -rc, "place the sandbox's descriptors");
+	else
+		rc = clone_into(k, s, in, group, e);
+	(void)offer_descriptors(NULL, offered_end);
+	return rc;
+}
+
 /* From a mounted root to a running guest. */
 static int launch(struct keeper *k, struct sandbox *s, const struct warden_request *rq, int root, struct err *e)
 {
 	static struct arguments args; /* one create at a time; too big for the stack */
 	const struct cgroup_limits limits = { rq->memory_mib * MIB, rq->cpu_millis, rq->pids };
-	struct inside in = {
-		.here = 1,
-		.last_cap = k->last_cap,
-		.hostname = rq->hostname,
-		.files_max = k->files_max,
-		.argv = args.v,
-	};
+	int give[] = { INSIDE_NULL, INSIDE_NULL, INSIDE_NULL, INSIDE_LISTEN, INSIDE_CGROUP };
+	struct inside in = { .hostname = rq->hostname, .files_max = k->files_max, .argv = args.v, .give = give, .give_n = ARRAY_LEN(give) };
 
 	int rc = fill_arguments(&args, rq, e);
 	if (rc < 0)
@@ -181,17 +190,20 @@ static int launch(struct keeper *k, struct sandbox *s, const struct warden_reque
 	rc = cgroup_make(k->groups, s->record.id, &limits, range_uid(s->slot->number), &group, e);
 	if (rc < 0)
 		return rc;
-	in.cgroup = group >= 0;
-	const int offered[INSIDE_END] = {
+	if (group < 0)
+		give[4] = -EBADF;
+	const int offered[] = {
 		[INSIDE_ROOT] = root, [INSIDE_DEV] = dev, [INSIDE_GUEST] = k->place->guest_fd, [INSIDE_LISTEN] = listener, [INSIDE_CGROUP] = group,
 	};
-	rc = offer_descriptors(offered);
-	if (rc < 0)
-		(void)err_sys(e, ERR_UNAVAILABLE, -rc, "place the sandbox's descriptors");
-	else
-		rc = clone_guest(k, s, &in, group, e);
-	(void)offer_descriptors(NULL);
-	return rc;
+	return sandbox_clone(k, s, &in, offered, ARRAY_LEN(offered), group, e);
+}
+
+void sandbox_undo_clone(struct keeper *k, struct sandbox *s)
+{
+	for (int tries = 0; cgroup_remove(k->groups, s->record.id) < 0 && tries < 50; tries++)
+		usleep(1000);
+	if (s->slot)
+		pool_slot_put(k->pool, take_ptr(&s->slot));
 }
 
 /* Undoes what a launch that failed left. */
@@ -201,10 +213,7 @@ static void undo_launch(struct keeper *k, struct sandbox *s)
 
 	socket_name(s, name);
 	(void)unlinkat(k->place->sockets_fd, name, 0);
-	for (int tries = 0; cgroup_remove(k->groups, s->record.id) < 0 && tries < 50; tries++)
-		usleep(1000);
-	if (s->slot)
-		pool_slot_put(k->pool, take_ptr(&s->slot));
+	sandbox_undo_clone(k, s);
 }
 
 static int check_limits(const struct keeper *k, const struct warden_request *rq, struct err *e)

@@ -12,6 +12,7 @@
 #include "sys/cgroup.h"
 #include "warden/pool.h"
 #include "warden/record.h"
+#include "warden/inside.h"
 #include "wire/warden.h"
 
 enum life { LIFE_STOPPED, LIFE_RUNNING, LIFE_ENDING, LIFE_SWEEPING };
@@ -65,5 +66,12 @@ int sandbox_freeze(struct keeper *k, struct sandbox *s, bool frozen);
 void sandbox_measure(struct keeper *k, struct sandbox *s, struct warden_answer *a);
 /* A record left by an earlier warden: RUNNING if that very process lives, else SWEEPING. */
 void sandbox_adopt(struct keeper *k, struct sandbox *s, const struct record *r);
+
+
+/* For those who start something else than the guest (machine.c). The sandbox has its slot and, in `group` or in none, its cgroups;
+ * `in` says what to become, `offered` what is at INSIDE_ROOT up to offered_end. On success its pid, start time and pidfd are set. */
+int sandbox_clone(struct keeper *k, struct sandbox *s, struct inside *in, const int *offered, int offered_end, int group, struct err *e);
+/* After a failure: the groups and the slot. */
+void sandbox_undo_clone(struct keeper *k, struct sandbox *s);
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef CAISSON_WARDEN_SERVE_H
 #define CAISSON_WARDEN_SERVE_H
 
+#include "warden/machine-root.h"
 #include "warden/sandbox.h"
 
 #define BUCKETS 4096u
@@ -10,12 +11,14 @@ struct snapshot_job; /* snapshot.h */
 
 struct warden {
 	int daemon; /* its socket */
+	int machines; /* the vm boundary's, or negative */
 	int epoll;
 	struct helper disk_helper, space_helper;
 	struct place place;
 	struct pool pool;
 	struct cgroup_host groups;
 	struct keeper keeper;
+	struct machine_root machine_root;
 	struct sandbox *buckets[BUCKETS];
 	struct sandbox *busy; /* to be looked at on every tick */
 	size_t count;
@@ -35,7 +38,11 @@ void warden_sweep(struct warden *w, struct sandbox *s);
 
 void warden_send(struct warden *w, const struct warden_answer *a);
 void warden_answer(struct warden *w, uint64_t serial, const char *id, const struct err *e); /* e NULL = done */
+/* The same through another door; fd, unless negative, comes along. */
+void warden_send_with(int door, const struct warden_answer *a, int fd);
+void warden_answer_at(int door, uint64_t serial, const char *id, const struct err *e);
 
+bool request_digest_valid(const char *digest);
 /* What WARDEN_DESTROY does; s NULL: leftovers of one that is not known. */
 void request_destroy(struct warden *w, struct sandbox *s, const struct warden_request *rq);
 /* One message from the daemon: validated, judged by the table, carried out. */

@@ -4,6 +4,7 @@
 #include "sys/mnt.h"
 #include "sys/process.h"
 #include "warden/inside.h"
+#include "warden/machine-request.h"
 #include "warden/serve.h"
 #include "warden/snapshot.h"
 
@@ -110,11 +111,28 @@ void warden_wait(struct sandbox *s, const struct warden_request *rq, uint64_t wi
 	s->waiters = one;
 }
 
+void warden_send_with(int door, const struct warden_answer *a, int fd)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof fd)];
+	} control = { .head = { .cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS } };
+	struct iovec v = { (void *)(uintptr_t)a, sizeof *a };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1 };
+
+	if (fd >= 0) {
+		memcpy(CMSG_DATA(&control.head), &fd, sizeof fd);
+		m.msg_control = &control;
+		m.msg_controllen = sizeof control;
+	}
+	/* Blocks while the daemon does not read: it waits for its own answers then. */
+	while (sendmsg(door, &m, MSG_NOSIGNAL) < 0 && errno == EINTR)
+		;
+}
+
 void warden_send(struct warden *w, const struct warden_answer *a)
 {
-	/* Blocks while the daemon does not read: it waits for its own answers then. */
-	while (send(w->daemon, a, sizeof *a, MSG_NOSIGNAL) < 0 && errno == EINTR)
-		;
+	warden_send_with(w->daemon, a, -EBADF);
 }
 
 static void fill_error(struct warden_answer *a, const struct err *e)
@@ -124,14 +142,24 @@ static void fill_error(struct warden_answer *a, const struct err *e)
 	snprintf(a->message, sizeof a->message, "%.*s", (int)sizeof a->message - 1, e->message);
 }
 
-void warden_answer(struct warden *w, uint64_t serial, const char *id, const struct err *e)
+void warden_answer_at(int door, uint64_t serial, const char *id, const struct err *e)
 {
 	struct warden_answer a = { .magic = WARDEN_MAGIC, .op = WARDEN_ANSWER, .serial = serial };
 
 	snprintf(a.id, sizeof a.id, "%s", id);
 	if (e)
 		fill_error(&a, e);
-	warden_send(w, &a);
+	warden_send_with(door, &a, -EBADF);
+}
+
+void warden_answer(struct warden *w, uint64_t serial, const char *id, const struct err *e)
+{
+	warden_answer_at(w->daemon, serial, id, e);
+}
+
+static int door_of(const struct warden *w, const struct sandbox *s)
+{
+	return s->record.machine ? w->machines : w->daemon;
 }
 
 static void answer_waiters(struct warden *w, struct sandbox *s, const struct err *e)
@@ -142,9 +170,26 @@ static void answer_waiters(struct warden *w, struct sandbox *s, const struct err
 		s->waiters = one->next;
 		/* A pause that the sandbox's end overtook has not come true. */
 		(void)err_set(&ended, ERR_GONE, ESRCH, "the sandbox has ended");
-		warden_answer(w, one->serial, s->record.id, one->op == WARDEN_PAUSE ? &ended : e);
+		warden_answer_at(door_of(w, s), one->serial, s->record.id, one->op == WARDEN_PAUSE ? &ended : e);
 		free(one);
 	}
+}
+
+/* It has ended by itself, and nobody has heard yet. */
+static void tell_exit(struct warden *w, struct sandbox *s)
+{
+	struct warden_answer a = { .magic = WARDEN_MAGIC, .op = WARDEN_EXIT, .oom = s->oom };
+	const char *what = s->record.machine ? "QEMU" : "the sandbox's first process";
+
+	if (!s->untold)
+		return;
+	memcpy(a.id, s->record.id, sizeof a.id);
+	if (s->oom)
+		snprintf(a.message, sizeof a.message, "the sandbox ran out of memory");
+	else
+		snprintf(a.message, sizeof a.message, "%s ended by itself", what);
+	warden_send_with(door_of(w, s), &a, -EBADF);
+	s->untold = false;
 }
 
 void warden_kill(struct warden *w, struct sandbox *s)
@@ -164,14 +209,7 @@ void warden_sweep(struct warden *w, struct sandbox *s)
 	warden_set_busy(w, s, false);
 	if (!s->destroying) {
 		answer_waiters(w, s, NULL);
-		if (s->untold) {
-			struct warden_answer a = { .magic = WARDEN_MAGIC, .op = WARDEN_EXIT, .oom = s->oom };
-			memcpy(a.id, s->record.id, sizeof a.id);
-			snprintf(a.message, sizeof a.message, "%s",
-				 s->oom ? "the sandbox ran out of memory" : "the sandbox's first process ended by itself");
-			warden_send(w, &a);
-			s->untold = false;
-		}
+		tell_exit(w, s);
 		return;
 	}
 	struct err e;
@@ -179,6 +217,7 @@ void warden_sweep(struct warden *w, struct sandbox *s)
 	if (rc < 0)
 		(void)err_sys(&e, ERR_UNAVAILABLE, -rc, "remove the disk");
 	answer_waiters(w, s, rc < 0 ? &e : NULL);
+	tell_exit(w, s);
 	sandbox_let_go(&w->keeper, s);
 	warden_forget(w, s);
 }
@@ -190,6 +229,7 @@ static void on_end(struct warden *w, struct sandbox *s)
 	if (s->untold)
 		cgroup_kill(&w->groups, s->record.id); /* strays that entered the group but not the pid namespace: none are known */
 	sandbox_ended(&w->keeper, s);
+	s->destroying |= s->record.machine; /* nothing of one is kept */
 	warden_sweep(w, s);
 }
 
@@ -199,6 +239,13 @@ static void on_event(struct warden *w, void *source)
 
 	if (snapshot_event(w, source))
 		return;
+	if (source == &w->machines) {
+		if (!machine_request_take(w)) {
+			(void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->machines, NULL);
+			w->machines = close_fd(w->machines);
+		}
+		return;
+	}
 	if (!helper) {
 		on_end(w, source);
 	} else if (!pool_take(&w->pool, helper)) {
@@ -281,6 +328,8 @@ static void adopt_record(void *ctx, const struct record *r)
 	struct sandbox *s = warden_add(w, r->id);
 
 	sandbox_adopt(&w->keeper, s, r);
+	if (s->life != LIFE_RUNNING)
+		s->destroying |= r->machine;
 	if (s->life == LIFE_RUNNING && warden_watch(w, s) < 0)
 		log_error("sandbox=%s msg=\"cannot be watched\"", r->id);
 	if (s->life == LIFE_SWEEPING)
@@ -358,7 +407,9 @@ static int start(struct warden *w, const struct warden_options *o, struct err *e
 	w->keeper.last_cap = fs_read_u64_at(AT_FDCWD, "/proc/sys/kernel/cap_last_cap", NULL, &last_cap) == 0 ? (int)last_cap : 40;
 	w->epoll = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event disks = { .events = EPOLLIN, .data.ptr = &w->disk_helper }, spaces = { .events = EPOLLIN, .data.ptr = &w->space_helper };
+	struct epoll_event machines = { .events = EPOLLIN, .data.ptr = &w->machines };
 	if (w->epoll < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->daemon, &ev) < 0 ||
+	    (w->machines >= 0 && epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->machines, &machines) < 0) ||
 	    epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->disk_helper.fd, &disks) < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->space_helper.fd, &spaces) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "make the event loop");
 	rc = record_each(w->place.state_fd, adopt_record, w, e);
@@ -451,12 +502,24 @@ static void finish(struct warden *w)
 		cgroup_remove_parents(&w->groups);
 	if (w->place.run_fd >= 0 && !w->place.layers_by_fd && empty)
 		(void)fs_remove_tree_at(w->place.run_fd, "scratch");
+	if (w->place.run)
+		machine_root_close(&w->machine_root, &w->place, empty);
 	helper_stop(&w->space_helper, no_more);
 	helper_stop(&w->disk_helper, no_more);
 	if (no_more && empty && w->place.disks_fd >= 0)
 		disk_remove_templates(w->place.disks_fd);
 	place_close(&w->place, empty);
+	close_fd(w->machines);
 	close_fd(w->epoll);
+}
+
+/* The low numbers belong to the sandboxes' children; whatever else the caller has open there may be covered. */
+static int lift(int fd)
+{
+	int high = fcntl(fd, F_DUPFD_CLOEXEC, INSIDE_END);
+
+	close_fd(fd);
+	return high < 0 ? -errno : high;
 }
 
 int warden_main(int fd, const struct warden_options *options)
@@ -466,13 +529,11 @@ int warden_main(int fd, const struct warden_options *options)
 
 	log_set_name("warden");
 	log_set_level(options->log_level);
-	/* The low numbers belong to the sandboxes' children; whatever else the caller has open there may be covered. */
-	int high = fcntl(fd, F_DUPFD_CLOEXEC, INSIDE_END);
-	if (high < 0)
+	int machines = options->machines > 0 ? lift(options->machines) : -EBADF;
+	fd = lift(fd);
+	if (fd < 0)
 		return 1;
-	close_fd(fd);
-	fd = high;
-	*w = (struct warden){ .daemon = fd, .epoll = -EBADF, .disk_helper.fd = -EBADF, .space_helper.fd = -EBADF };
+	*w = (struct warden){ .daemon = fd, .machines = machines, .machine_root = MACHINE_ROOT_INIT, .epoll = -EBADF, .disk_helper.fd = -EBADF, .space_helper.fd = -EBADF };
 	w->place.run_fd = -EBADF;
 	for (size_t t = 0; t < CGROUP_TREE_COUNT; t++)
 		w->groups.parent[t] = -EBADF;

@@ -27,6 +27,8 @@ struct warden_options {
 	unsigned spare_namespaces; /* made in advance; 0 = 16 */
 	unsigned spare_disks;	   /* made in advance, of the size asked for last; 0 = 2 */
 	bool end_all;		   /* the data folder is only for this life: at the daemon's end, destroy every sandbox */
+	const char *vmm;	   /* QEMU; NULL = VMM_PROGRAM of wire/vmm.h */
+	int machines;		   /* the vm boundary's door (wire/machine.h), as a descriptor that is taken; 0 = there is none */
 	bool old_kernel;	   /* tests: do without what came after Linux 6.12 */
 };
 
@@ -36,7 +38,7 @@ int warden_data_id(const char *data, char ret_id[static 17]);
 char *warden_run_folder(const char *data);
 
 /* Serves fd (one end of a SOCK_SEQPACKET pair) until the other end closes. Needs root; to be called early in a process of its
- * own (it changes mounts, securebits, session; descriptors 9 to 14 become its own). fd is taken.
+ * own (it changes mounts, securebits, session; the descriptors of inside.h become its own). fd is taken.
  * Returns the exit status; why it could not start goes to the daemon, too. */
 int warden_main(int fd, const struct warden_options *options);
 

@@ -160,6 +160,42 @@ static void every_number_gets_the_same_verdict(void **state)
 	}
 }
 
+static uint32_t vmm(int nr, uint64_t a0)
+{
+	const struct seccomp_data d = { .nr = nr, .arch = NATIVE_ARCH, .args = { a0 } };
+	return interpret(seccomp_vmm_program, seccomp_vmm_program_len, &d);
+}
+
+/* A QEMU may do nothing that a sandbox may not, and not what is listed. */
+static void a_vmm_may_do_less(void **state)
+{
+	static const int needed[] = { __NR_execve, __NR_ppoll,   __NR_accept4, __NR_mmap,   __NR_futex,     __NR_ioctl,   __NR_pread64,
+				      __NR_pwritev, __NR_openat, __NR_recvmsg, __NR_tgkill, __NR_fallocate, __NR_seccomp, __NR_eventfd2 };
+	static const unsigned refused[] = {
+#define X(name) __NR_##name,
+		SECCOMP_VMM_REFUSED(X)
+#undef X
+	};
+
+	(void)state;
+	for (int nr = 0; nr <= LOOKED_AT; nr++)
+		for (uint64_t arg = 0; arg < 32; arg++)
+			if (vmm(nr, 1ULL << arg) == SECCOMP_RET_ALLOW)
+				assert_int_equal(ours(nr, 1ULL << arg, 0, 0), SECCOMP_RET_ALLOW);
+	for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+		assert_int_equal(vmm((int)refused[i], 1), SECCOMP_RET_ERRNO | EPERM);
+	for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+		assert_int_equal(vmm(needed[i], 0), SECCOMP_RET_ALLOW);
+	/* a thread as libc makes one; a process; a thread in a namespace of its own */
+	assert_int_equal(vmm(__NR_clone, 0x3d0f00), SECCOMP_RET_ALLOW);
+	assert_int_equal(vmm(__NR_clone, 0x1200011), SECCOMP_RET_ERRNO | EPERM);
+	assert_int_equal(vmm(__NR_clone, 0x10000 | 0x10000000), SECCOMP_RET_ERRNO | EPERM);
+	assert_int_equal(vmm(__NR_clone3, 0), SECCOMP_RET_ERRNO | ENOSYS);
+#ifdef __x86_64__
+	assert_int_equal(vmm(__NR_getpid | 0x40000000, 0), SECCOMP_RET_KILL_PROCESS);
+#endif
+}
+
 static void foreign_entries_die(void **state)
 {
 	const uint64_t none[6] = { 0 };
@@ -265,6 +301,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_number_gets_the_same_verdict),
+		cmocka_unit_test(a_vmm_may_do_less),
 		cmocka_unit_test(foreign_entries_die),
 		cmocka_unit_test(what_must_never_be_allowed),
 		cmocka_unit_test(terminals_and_sockets),

@@ -9,6 +9,8 @@
 #include "base/err.h"
 #include "wire/vmm.h"
 
+#include <uv.h>
+
 struct launch {
 	const char *id;           /* whose it is: 36 characters [0-9a-f-], one process at a time */
 	const char *image;        /* digest, "sha256:..." */
@@ -28,6 +30,10 @@ struct launcher {
 	/* Tells those that still wait ECANCELED; the processes go on. */
 	void (*free)(struct launcher *);
 };
+
+/* By the warden, each in a jail (docs/internals/vm.md). fd: the vm boundary's pair to it (wire/machine.h), taken; the loop is to run once
+ * more after free. */
+struct launcher *launcher_warden(uv_loop_t *loop, int fd);
 
 /* Starts them itself, as root or with the caller's rights, and not jailed: for tests. uid 0 = stay who we are. images: the folder
  * of image/image.h. program: NULL = VMM_PROGRAM. NULL with e when that is not there. */
