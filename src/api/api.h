@@ -94,6 +94,8 @@ int api_run_output(struct api *a, const struct caller *c, const char *ref, const
 int api_run_cancel(struct api *a, const struct caller *c, const char *ref, const char *run, struct err *e);
 int api_run_signal(struct api *a, const struct caller *c, const char *ref, const char *run, int signo, bool tree, struct err *e);
 int api_run_resize(struct api *a, const struct caller *c, const char *ref, const char *run, uint16_t rows, uint16_t cols, struct err *e);
+/* Another text for listings: dialects keep there what they know of a run. */
+int api_run_set_display(struct api *a, const struct caller *c, const char *ref, const char *run, const char *display, struct err *e);
 /* Takes at most what there is room for and returns that number of bytes (0 = wait for on_room of the follower, or retry);
  * ERR_GONE when the run has ended or its stdin is closed. */
 ssize_t api_run_write(struct api *a, const struct caller *c, const char *ref, const char *run, struct str bytes, struct err *e);

@@ -112,6 +112,13 @@ int api_run_resize(struct api *a, const struct caller *c, const char *ref, const
 	return r ? run_resize(r, rows, cols, e) : -ENOENT;
 }
 
+int api_run_set_display(struct api *a, const struct caller *c, const char *ref, const char *run, const char *display, struct err *e)
+{
+	struct run *r = lookup_run(a, c, ref, run, e);
+
+	return r ? run_set_display(r, display, e) : -ENOENT;
+}
+
 ssize_t api_run_write(struct api *a, const struct caller *c, const char *ref, const char *run, struct str bytes, struct err *e)
 {
 	struct run *r = lookup_run(a, c, ref, run, e);

@@ -82,6 +82,7 @@ int run_output(struct run *r, int stream, uint64_t offset, size_t max, struct bu
 int run_signal(struct run *r, int signo, bool tree, struct err *e);
 int run_cancel(struct run *r, struct err *e);
 int run_resize(struct run *r, uint16_t rows, uint16_t cols, struct err *e);
+int run_set_display(struct run *r, const char *display, struct err *e); /* kept as the rest of the run is */
 ssize_t run_write(struct run *r, struct str bytes, struct err *e);
 int run_close_stdin(struct run *r, struct err *e);
 

@@ -154,6 +154,12 @@ static inline bool run_is_kernel(const struct run *r)
 {
 	return r->row.output_max == RUN_OUTPUT_MAX_KERNEL;
 }
+/* A terminal without a limit may be used for months: the last part of what it has shown is kept, at least TERMINAL_KEPT bytes. */
+#define TERMINAL_KEPT (32U << 20)
+static inline bool run_keeps_tail(const struct run *r)
+{
+	return r->row.pty && r->row.output_max == RUN_OUTPUT_MAX_MAX;
+}
 /* What a kernel has said before the offset is heeded: the guest and the disk may forget it. */
 void run_forget(struct run *r, uint64_t offset);
 static inline bool run_ended(const struct run *r)

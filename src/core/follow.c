@@ -61,8 +61,6 @@ struct follower *run_follow(struct run *r, uint64_t stdout_offset, uint64_t stde
 	struct follower *f = xcalloc(1, sizeof *f);
 
 	run_warm_up(r);
-	if (run_is_kernel(r)) /* what is before has been given up */
-		stdout_offset = MAX(stdout_offset, r->acked[0]);
 	*f = (struct follower){ .run = r, .ev = ev, .ctx = ctx, .at = { stdout_offset, stderr_offset } };
 	DL_APPEND(r->followers, f);
 	follower_queue(f);
@@ -108,6 +106,7 @@ static bool deliver_chunk(struct follower *f)
 
 	for (int i = 0; i < 2 && !f->dead && !f->paused && f->run; i++) {
 		struct spool *sp = &f->run->out[i];
+		f->at[i] = MAX(f->at[i], spool_forgotten(sp)); /* too slow for a terminal: the offset tells */
 		if (f->at[i] >= spool_kept(sp))
 			continue;
 		buf_init(&b, FOLLOW_CHUNK);

@@ -384,7 +384,6 @@ void interpreters_adopt(struct sandbox *s)
 			struct interpreter *in = add(s, id, json_string_value(json_object_get(about, "cwd")));
 			char question[80];
 			in->run = r;
-			r->stdin_open = true;
 			in->created_ms = r->row.started_ms;
 			in->state = KERNEL_ASKED;
 			follow(in, spool_total(&r->out[0]));

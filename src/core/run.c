@@ -337,6 +337,8 @@ void run_on_output(void *ctx, uint64_t number, int stream, uint64_t offset, stru
 	bool given_up = run_is_kernel(r) && i == 0; /* by run_forget; until then it stays in the guest, whose window bounds it */
 	if (!given_up && spool_total(sp) - r->acked[i] >= RUN_ACK_AFTER)
 		make_durable(r, i);
+	if (run_keeps_tail(r) && spool_total(sp) - spool_forgotten(sp) > 2 * TERMINAL_KEPT)
+		spool_forget(sp, spool_total(sp) - TERMINAL_KEPT); /* a disk that can't do it keeps more */
 	followers_wake(r);
 }
 
@@ -536,6 +538,7 @@ static int load_run(void *ctx, struct run_row *row)
 			spool_load(&r->out[i]);
 			r->acked[i] = spool_total(&r->out[i]);
 		}
+		r->stdin_open = r->row.pty || run_is_kernel(r);
 	}
 	return 0;
 }
@@ -628,6 +631,8 @@ int run_output(struct run *r, int stream, uint64_t offset, size_t max, struct bu
 		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "%s is an interpreter's kernel: what it says is not kept", r->id);
 	run_warm_up(r);
 	struct spool *sp = &r->out[stream - 1];
+	if (offset < spool_forgotten(sp))
+		return err_set(e, ERR_GONE, ENODATA, "what the terminal showed before byte %llu is no longer kept", (unsigned long long)spool_forgotten(sp));
 	if (offset >= spool_kept(sp))
 		return 0;
 	ssize_t n = spool_read(sp, offset, max, out);
@@ -683,6 +688,18 @@ int run_resize(struct run *r, uint16_t rows, uint16_t cols, struct err *e)
 	if (rc == 0)
 		link_run_resize(l, r->number, rows, cols);
 	return rc;
+}
+
+int run_set_display(struct run *r, const char *display, struct err *e)
+{
+	if (strlen(display) > RUN_DISPLAY_MAX)
+		return err_set(e, ERR_TOO_LARGE, E2BIG, "display: at most %u bytes", RUN_DISPLAY_MAX);
+	free(r->row.display);
+	r->row.display = xstrdup(display);
+	if (run_ended(r)) /* its row has the output, too: it stays as it is */
+		return 0;
+	int rc = store_run_put(r->sandbox->core->o.store, &r->row);
+	return rc < 0 ? err_sys(e, ERR_UNAVAILABLE, -rc, "the run cannot be recorded") : 0;
 }
 
 ssize_t run_write(struct run *r, struct str bytes, struct err *e)

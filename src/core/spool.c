@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { FORGET_STEP = 4096 }; /* whole blocks: a block punched in part would be zeros that look like data after a restart */
+
 void spool_init(struct spool *s, int dirfd, const char *name, uint64_t max)
 {
 	*s = (struct spool){ .dirfd = dirfd, .name = xstrdup(name), .fd = -EBADF, .max = max };
@@ -134,7 +136,7 @@ int spool_flush(struct spool *s)
 int spool_forget(struct spool *s, uint64_t offset)
 {
 	int r = spool_flush(s);
-	offset = MIN(offset, s->kept);
+	offset = MIN(offset, s->kept) / FORGET_STEP * FORGET_STEP;
 	if (r < 0 || s->fd < 0 || offset <= s->forgotten)
 		return r;
 	/* The size stays: it is how the offsets outlive this process. */
@@ -142,6 +144,11 @@ int spool_forget(struct spool *s, uint64_t offset)
 		return errno == EOPNOTSUPP ? 0 : -errno;
 	s->forgotten = offset;
 	return 0;
+}
+
+uint64_t spool_forgotten(const struct spool *s)
+{
+	return s->forgotten;
 }
 
 int spool_load(struct spool *s)
@@ -156,6 +163,8 @@ int spool_load(struct spool *s)
 	if (!S_ISREG(st.st_mode))
 		return -EINVAL;
 	s->kept = s->total = MIN((uint64_t)st.st_size, s->max);
+	off_t data = lseek(fd, 0, SEEK_DATA); /* a hole at the start is what was forgotten: we leave no other */
+	s->forgotten = data > 0 ? MIN((uint64_t)data, s->kept) : data < 0 && errno == ENXIO ? s->kept : 0;
 	s->fd = take_fd(&fd);
 	return 0;
 }

@@ -33,6 +33,7 @@ ssize_t spool_read(struct spool *s, uint64_t offset, size_t max, struct buf *out
 int spool_flush(struct spool *s);
 /* What is before the offset will not be read again: puts the rest in the file and gives back the space. 0 or a negative errno. */
 int spool_forget(struct spool *s, uint64_t offset);
+uint64_t spool_forgotten(const struct spool *s); /* what is before it reads as zeros */
 int spool_load(struct spool *s);    /* takes over what an earlier process left in the file: 0 also when there is none */
 /* All kept bytes when they are in memory (p not NULL even when empty); p NULL when they are in the file. */
 struct str spool_memory(const struct spool *s);

@@ -128,7 +128,7 @@ struct run_spec {
 	bool merge_stderr;        /* stderr goes into stdout's stream, in order of arrival */
 	uint16_t rows, cols;      /* of the pty; 0 = 24x80 */
 	uint64_t timeout_ms;      /* 0 = none */
-	uint64_t output_max;      /* 0 = RUN_OUTPUT_MAX_DEFAULT */
+	uint64_t output_max;      /* 0 = RUN_OUTPUT_MAX_DEFAULT. RUN_OUTPUT_MAX_MAX with a pty: the last 32 MiB at least are kept */
 	bool detach;              /* the reply does not wait for the end */
 	bool kill_on_disconnect;  /* the caller's leaving cancels the run */
 	char *idempotency_key;

@@ -474,6 +474,17 @@ int api_run_resize(struct api *a, const struct caller *c, const char *ref, const
 	return 0;
 }
 
+int api_run_set_display(struct api *a, const struct caller *c, const char *ref, const char *run, const char *display, struct err *e)
+{
+	(void)c;
+	struct fake_run *r = find_run(a, ref, run, e);
+	if (!r)
+		return -ENOENT;
+	free(r->spec.display);
+	r->spec.display = xstrdup(display);
+	return 0;
+}
+
 /* Takes three bytes at a time; "exit" ends a pty. */
 ssize_t api_run_write(struct api *a, const struct caller *c, const char *ref, const char *run, struct str bytes, struct err *e)
 {

@@ -437,6 +437,9 @@ static void test_terminal(void **state)
 	assert_int_equal(in_box("POST", "/process/pty/p1/resize", "{\"cols\":120,\"rows\":40}"), 200);
 	assert_int_equal(number("rows"), 40);
 	assert_int_equal(fake_last_run(api)->cols, 120);
+	assert_int_equal(in_box("GET", "/process/pty/p1", NULL), 200); /* the present size, not that of the beginning */
+	assert_int_equal(number("cols"), 120);
+	assert_int_equal(number("rows"), 40);
 	assert_int_equal(in_box("POST", "/process/pty/p1/resize", "{\"cols\":0,\"rows\":40}"), 400);
 	assert_int_equal(in_box("POST", "/process/pty", "{\"id\":\"p1\"}"), 409);
 	ws_send(fd, 2, "echo hi; exit\n");

@@ -1,7 +1,7 @@
 /* Terminals: an interactive login shell as a run with a pty, joined by WebSockets.
  *
  * A terminal is found again by its run: the run's display text is "pty " and a JSON object with what the client gave
- * (id, cwd, envs, size), so terminals outlive this process as runs do. */
+ * (id, cwd, envs) and the present size, so terminals outlive this process as runs do. */
 #include "dialect/daytona/internal.h"
 
 #include <ctype.h>
@@ -44,6 +44,12 @@ static json_t *find(struct daytona *d, const struct caller *c, const char *ref, 
 	return s.found;
 }
 
+static char *display_of(json_t *pty)
+{
+	auto_free char *text = json_dumps(pty, JSON_COMPACT);
+	return xasprintf(DISPLAY "%s", text ? text : "");
+}
+
 static json_t *info_json(const json_t *found)
 {
 	json_t *o = json_copy(json_object_get(found, "pty"));
@@ -53,8 +59,8 @@ static json_t *info_json(const json_t *found)
 	return o;
 }
 
-/* The run of the path's terminal (heap) and its description (new, may be NULL), or an answer and NULL. */
-static char *run_of(struct daytona *d, struct request *r, json_t **ret_info)
+/* The run of the path's terminal (heap), and it as find() has it (new; ret may be NULL), or an answer and NULL. */
+static char *run_of(struct daytona *d, struct request *r, json_t **ret_found)
 {
 	struct err e = { 0 };
 	struct sandbox_view v;
@@ -70,8 +76,8 @@ static char *run_of(struct daytona *d, struct request *r, json_t **ret_info)
 	char *run = xstrdup(json_string_value(json_object_get(first, "run")));
 	if (!run)
 		fail_code(r, 404, "PROCESS_NOT_FOUND", "not found: terminal %.128s", id);
-	else if (ret_info)
-		*ret_info = info_json(first);
+	else if (ret_found)
+		*ret_found = json_incref(first);
 	json_decref(found);
 	return run;
 }
@@ -85,6 +91,7 @@ struct seat {
 	struct socket *socket;
 	struct follower *follower;
 	struct buf input; /* what the terminal has not taken yet */
+	uint64_t expected; /* offset of the next output; UINT64_MAX before the first */
 	bool exit_control, closing;
 };
 
@@ -98,8 +105,15 @@ static void seat_text(struct seat *s, json_t *take)
 static void seat_output(void *ctx, int stream, uint64_t offset, struct str bytes)
 {
 	(void)stream;
-	(void)offset;
 	struct seat *s = ctx;
+	if (s->closing)
+		return;
+	if (s->expected != UINT64_MAX && offset != s->expected) { /* tens of MiB behind: better said than a screen that is wrong */
+		s->closing = true;
+		socket_close(s->socket, 1008, "the client reads too slowly; connect again");
+		return;
+	}
+	s->expected = offset + bytes.n;
 	socket_send(s->socket, false, bytes);
 	if (!socket_room(s->socket) && s->follower)
 		follower_pause(s->follower);
@@ -124,6 +138,8 @@ static const char *exit_reason(int code)
 static void seat_end(void *ctx, const struct run_view *r)
 {
 	struct seat *s = ctx;
+	if (s->closing)
+		return;
 	int code = r->state == RUN_EXITED ? r->exit_code : 137;
 	json_t *o = json_pack("{s:i}", "exitCode", code);
 	if (code)
@@ -216,6 +232,7 @@ static void sit_down(struct daytona *d, const struct caller *c, struct request *
 	s->run = xstrdup(run);
 	s->exit_control = req_offers_protocol(r, EXIT_CONTROL);
 	buf_init(&s->input, 2U << 20);
+	s->expected = UINT64_MAX;
 	uint64_t from = api_run_get(d->api, c, ref, run, &v, &e) == 0 && v.stdout_bytes > SCROLLBACK ? v.stdout_bytes - SCROLLBACK : 0;
 	auto_free char *protocol = protocol_for(r);
 	s->socket = req_accept_websocket(r, protocol, 0, &events, s);
@@ -286,10 +303,10 @@ static int decode_pty(const json_t *o, struct opening *x, struct err *e)
 	put(about, "envs", pairs_json(&x->spec.env));
 	put(about, "cols", json_integer(cols));
 	put(about, "rows", json_integer(rows));
-	auto_free char *text = json_dumps(about, JSON_COMPACT);
-	json_decref(about);
 	x->id = xstrdup(id);
-	x->spec.display = xasprintf(DISPLAY "%s", text);
+	x->spec.display = display_of(about);
+	json_decref(about);
+	x->spec.output_max = RUN_OUTPUT_MAX_MAX;
 	x->spec.cwd = cwd && *cwd ? xstrdup(cwd) : NULL;
 	x->spec.cols = (uint16_t)cols;
 	x->spec.rows = (uint16_t)rows;
@@ -424,10 +441,11 @@ static void handle_list(struct request *r, void *daytona)
 
 static void handle_info(struct request *r, void *daytona)
 {
-	json_t *info = NULL;
-	auto_free char *run = run_of(daytona, r, &info);
+	json_t *found = NULL;
+	auto_free char *run = run_of(daytona, r, &found);
 	if (run)
-		req_reply_json(r, 200, info);
+		req_reply_json(r, 200, info_json(found));
+	json_decref(found);
 }
 
 static void handle_resize(struct request *r, void *daytona)
@@ -435,11 +453,11 @@ static void handle_resize(struct request *r, void *daytona)
 	struct daytona *d = daytona;
 	struct err e = { 0 };
 	int64_t cols = 0, rows = 0;
-	json_t *info = NULL;
-	auto_free char *run = run_of(d, r, &info);
+	json_t *found = NULL;
+	auto_free char *run = run_of(d, r, &found);
 	if (!run)
 		return;
-	json_t *o = body_object(r, &e);
+	json_t *o = body_object(r, &e), *pty = json_object_get(found, "pty");
 	int rc = o ? want_int(o, "cols", 1, SIZE_MAX_CELLS, &cols, &e) : -EINVAL;
 	if (rc >= 0)
 		rc = want_int(o, "rows", 1, SIZE_MAX_CELLS, &rows, &e);
@@ -447,15 +465,18 @@ static void handle_resize(struct request *r, void *daytona)
 		rc = err_set(&e, ERR_INVALID, EINVAL, "cols and rows are required");
 	if (rc >= 0)
 		rc = api_run_resize(d->api, caller_of(r), req_path_arg(r, "id"), run, (uint16_t)rows, (uint16_t)cols, &e);
-	json_decref(o);
-	if (rc < 0) {
-		json_decref(info);
-		fail(r, &e);
-		return;
+	if (rc >= 0) {
+		put(pty, "cols", json_integer(cols));
+		put(pty, "rows", json_integer(rows));
+		auto_free char *display = display_of(pty);
+		rc = api_run_set_display(d->api, caller_of(r), req_path_arg(r, "id"), run, display, &e);
 	}
-	put(info, "cols", json_integer(cols));
-	put(info, "rows", json_integer(rows));
-	req_reply_json(r, 200, info);
+	if (rc < 0)
+		fail(r, &e);
+	else
+		req_reply_json(r, 200, info_json(found));
+	json_decref(o);
+	json_decref(found);
 }
 
 static void handle_kill(struct request *r, void *daytona)
