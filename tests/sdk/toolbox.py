@@ -331,7 +331,84 @@ def terminals(sb):
         check("terminal: " + f.__name__, f)
 
 
-parts = {"interpreter": interpreter, "terminals": terminals}
+# --- git over HTTP ---
+
+def git(sb):
+    g, home = sb.git, "http://127.0.0.1:8418"
+    run = lambda c: sb.process.exec(c).result.strip()
+    with open(os.path.join(here, "inside", "git_server.py"), "rb") as f:
+        sb.fs.upload_file(f.read(), "/tmp/git_server.py")
+    sb.process.exec("mkdir /tmp/hub; cd /tmp/hub; git init -q --bare -b main r.git; git -C r.git config http.receivepack true; cp -r r.git s.git; >heard; "
+                    "(setsid python3 /tmp/git_server.py /tmp/hub 8418 8419 >log 2>&1 &); for i in $(seq 100); do [ -e up ] && break; sleep 0.1; done")
+    bob = dict(username="bob", password="S3cret")
+
+    def heard():
+        text = run("sort -u /tmp/hub/heard; >/tmp/hub/heard")
+        return text.split("\n") if text else []
+
+    def clone():
+        fails(lambda: g.clone(home + "/r.git", "/tmp/w/none"), "DaytonaGitAuthFailedError", "could not read Username")
+        fails(lambda: g.clone(home + "/r.git", "/tmp/w/none", username="bob", password="wrong"), "DaytonaGitAuthFailedError", "Authentication failed")
+        equal(heard(), ["8418 bob:wrong"])
+        g.clone(home + "/r.git", "/tmp/w/a", **bob)
+        equal(run("cd /tmp/w/a; git config --get-all remote.origin.url; cat .git/config | grep -c S3cret; cat ~/.git-credentials 2>&1 | grep -c S3cret"),
+              home + "/r.git\n0\n0")
+        equal(heard(), ["8418 bob:S3cret"])
+
+    def push_and_pull():
+        sb.fs.upload_file(b"one\n", "/tmp/w/a/f")
+        g.add("/tmp/w/a", ["f"])
+        sha = g.commit("/tmp/w/a", "one", "Bob", "bob@example.org").sha
+        fails(lambda: g.push("/tmp/w/a"), "DaytonaGitAuthFailedError")
+        equal(heard(), [])
+        g.push("/tmp/w/a", **bob)
+        equal(run("git -C /tmp/hub/r.git rev-parse main"), sha)
+        g.clone(home + "/r.git", "/tmp/w/b", **bob)
+        sb.fs.upload_file(b"two\n", "/tmp/w/b/f")
+        g.add("/tmp/w/b", ["f"])
+        second = g.commit("/tmp/w/b", "two", "Bob", "bob@example.org").sha
+        g.push("/tmp/w/b", **bob)
+        g.pull("/tmp/w/a", **bob)
+        equal(run("git -C /tmp/w/a rev-parse HEAD; cat /tmp/w/a/f"), second + "\ntwo")
+        g.create_branch("/tmp/w/a", "topic")
+        g.checkout_branch("/tmp/w/a", "topic")
+        g.push("/tmp/w/a", **bob)  # never pushed before
+        equal(run("git -C /tmp/hub/r.git rev-parse topic"), second)
+        sb.fs.upload_file(b"three\n", "/tmp/w/b/f")
+        g.add("/tmp/w/b", ["f"])
+        g.commit("/tmp/w/b", "three", "Bob", "bob@example.org")
+        run("cd /tmp/w/b; git commit -q --amend --allow-empty -m other; git push -q http://bob:S3cret@127.0.0.1:8418/r.git HEAD~1:refs/heads/x; git reset -q --hard HEAD~1; "
+            "git -c user.name=a -c user.email=b commit -q --allow-empty -m ahead; git push -q http://bob:S3cret@127.0.0.1:8418/r.git HEAD:main; git reset -q --hard HEAD~1; "
+            "git -c user.name=a -c user.email=b commit -q --allow-empty -m behind")
+        fails(lambda: g.push("/tmp/w/b", **bob), "DaytonaGitPushRejectedError", "rejected")
+        equal(set(heard()), {"8418 bob:S3cret"})
+
+    def another_host():
+        """The secret is for the host of the call: not for one that it redirects to, not for a pushurl elsewhere than asked."""
+        fails(lambda: g.clone(home + "/away/r.git", "/tmp/w/c", **bob), "DaytonaGitAuthFailedError")
+        equal([h for h in heard() if h.startswith("8419")], [])
+        run("cd /tmp/w/a; git checkout -q main; git remote set-url origin %s/away/r.git" % home)
+        fails(lambda: g.pull("/tmp/w/a", **bob), "DaytonaGitAuthFailedError")
+        equal([h for h in heard() if h.startswith("8419")], [])
+        g.remote_add("/tmp/w/a", "mirror", "http://127.0.0.1:8419/s.git")
+        g.push("/tmp/w/a", remote="mirror", **bob)  # asked for by name
+        equal(heard(), ["8419 bob:S3cret"])
+        equal(run("git -C /tmp/hub/s.git rev-parse main"), run("git -C /tmp/w/a rev-parse main"))
+        g.clone("http://127.0.0.1:8419/s.git", "/tmp/w/d", **bob)
+        equal(heard(), ["8419 bob:S3cret"])
+
+    def stored():
+        g.dangerously_authenticate("bob", "S3cret", host="127.0.0.1:8418", protocol="http")
+        g.clone(home + "/r.git", "/tmp/w/e")
+        equal(heard(), ["8418 bob:S3cret"])
+        fails(lambda: g.clone("http://127.0.0.1:8419/s.git", "/tmp/w/f"), "DaytonaGitAuthFailedError")
+        equal(heard(), [])
+
+    for f in (clone, push_and_pull, another_host, stored):
+        check("git: " + f.__name__, f)
+
+
+parts = {"git": git, "interpreter": interpreter, "terminals": terminals}
 sb = d.create(CreateSandboxFromSnapshotParams(env_vars={"GREETING": "hi"}))
 try:
     for name in sys.argv[1:] or parts:

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <sys/wait.h>
+
 #include "daytona-server.h"
 
 #define HASH "0123456789abcdef0123456789abcdef01234567"
@@ -157,6 +159,127 @@ static void test_secrets(void **state)
 	assert_int_equal(strncmp(s->argv[4], "credential.helper=!f() {", 24), 0);
 	assert_string_equal(pairs_get(&s->env, "CAISSON_GIT_USERNAME"), "bob");
 	assert_string_equal(pairs_get(&s->env, "CAISSON_GIT_PASSWORD"), "S3cret");
+	assert_string_equal(pairs_get(&s->env, "CAISSON_GIT_ORIGIN"), "https://h");
+	fake_set_commands(NULL, 0);
+}
+
+static void test_origin(void **state)
+{
+	(void)state;
+	static const char *const cases[][2] = {
+		{ "https://h/x", "https://h" },
+		{ "http://u:p@h:8080/a/b.git", "http://h:8080" },
+		{ "https://u@x@h", "https://h" },
+		{ "https://h?q@evil", "https://h" },
+		{ "https://h#@evil", "https://h" },
+		{ "https://[::1]:80/x", "https://[::1]:80" },
+		{ "/srv/x", NULL }, { "git@h:x", NULL }, { "://h", NULL }, { "https://", NULL }, { "https:///x", NULL }, { "", NULL },
+		{ "https://h%2eevil/x", NULL }, { "https://h\\@evil/x", NULL }, { "https://h\n/x", NULL },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		auto_free char *origin = git_origin(str_of(cases[i][0]));
+		if (!streq(origin, cases[i][1]))
+			fail_msg("%s: %s", cases[i][0], origin ? origin : "(none)");
+	}
+}
+
+/* Asks the helper of the last command as git does; what it prints goes to `out`. */
+static void ask_helper(const char *verb, const char *question, char out[static 256])
+{
+	const struct run_spec *s = fake_last_run(api);
+	const char *helper = NULL;
+	int in[2], from[2];
+	for (size_t i = 0; s->argv[i]; i++)
+		if (strncmp(s->argv[i], "credential.helper=!", 19) == 0)
+			helper = s->argv[i] + 19;
+	assert_non_null(helper);
+	auto_free char *line = xasprintf("%s %s", helper, verb);
+	assert_int_equal(pipe(in) + pipe(from), 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		dup2(in[0], 0);
+		dup2(from[1], 1);
+		close(in[1]);
+		for (size_t i = 0; i < s->env.n; i++)
+			setenv(s->env.v[i].key, s->env.v[i].value, 1);
+		execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+		_exit(127);
+	}
+	close(in[0]);
+	close(from[1]);
+	assert_int_equal(write(in[1], question, strlen(question)), strlen(question));
+	close(in[1]);
+	size_t n = 0;
+	for (ssize_t k; n < 255 && (k = read(from[0], out + n, 255 - n)) > 0;)
+		n += (size_t)k;
+	out[n] = '\0';
+	close(from[0]);
+	int status;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+static void test_helper(void **state)
+{
+	(void)state;
+	static const char mine[] = "username=bob\npassword=S3=c 'r\"et$x\n";
+	char out[256];
+	make_box();
+	assert_int_equal(in_box("POST", "/git/clone", "{\"url\":\"https://a@h:81/x\",\"path\":\"p\",\"username\":\"bob\",\"password\":\"S3=c 'r\\\"et$x\"}"), 200);
+	ask_helper("get", "protocol=https\nhost=h:81\n\n", out);
+	assert_string_equal(out, mine);
+	ask_helper("get", "capability[]=authtype\nwwwauth[]=Basic realm=\"host=x\"\nhost=h:81\npath=x\nprotocol=https", out);
+	assert_string_equal(out, ""); /* no end of the last line: git always has one */
+	ask_helper("get", "host=h:81\nwwwauth[]=a=b\nprotocol=https\n", out);
+	assert_string_equal(out, mine);
+	static const char *const others[] = { "protocol=https\nhost=evil\n\n", "protocol=http\nhost=h:81\n\n", "protocol=https\nhost=h\n\n", "protocol=https\n\n",
+		                              "host=h:81\n\n", "", "protocol=https\nhost=h:81\nhost=evil\n\n" };
+	for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+		ask_helper("get", others[i], out);
+		assert_string_equal(out, "");
+	}
+	ask_helper("store", "protocol=https\nhost=h:81\n\n", out);
+	assert_string_equal(out, "");
+	/* An address with no host to speak of: nobody is answered. */
+	assert_int_equal(in_box("POST", "/git/clone", "{\"url\":\"/srv/x\",\"path\":\"p\",\"username\":\"bob\",\"password\":\"p\"}"), 200);
+	ask_helper("get", "protocol=https\nhost=h\n\n", out);
+	assert_string_equal(out, "");
+	ask_helper("get", "\n", out);
+	assert_string_equal(out, "");
+}
+
+/* A push or pull with credentials asks git first whom it will speak to. */
+static void test_address(void **state)
+{
+	(void)state;
+	static const struct fake_command commands[] = {
+		{ .text = "symbolic-ref", .out = "refs/heads/m\n", .err = "" },
+		{ .text = "for-each-ref --format=%(push:remotename) refs/heads/m", .out = "fork\n", .err = "" },
+		{ .text = "get-url --push -- fork", .out = "http://fork:1/r\nhttp://second/r\n", .err = "" },
+		{ .text = "get-url --push -- http://direct/r", .out = "", .err = "error: No such remote\n", .code = 2 },
+		{ .text = "ls-remote --get-url -- m", .out = "https://m/r\n", .err = "" },
+		{ .text = "ls-remote --get-url", .out = "/srv/r\n", .err = "" },
+	};
+	static const struct {
+		const char *path, *more, *origin, *line;
+	} cases[] = {
+		{ "/git/push", "", "http://fork:1", "push|--quiet|--recurse-submodules=no" },
+		{ "/git/push", ",\"remote\":\"http://direct/r\"", "http://direct", "push|--quiet|--recurse-submodules=no|--|http://direct/r" },
+		{ "/git/pull", ",\"remote\":\"m\",\"branch\":\"b\"", "https://m", "pull|--quiet|--no-edit|--no-recurse-submodules|--|m|b" },
+		{ "/git/pull", "", "", "pull|--quiet|--no-edit|--no-recurse-submodules" },
+	};
+	fake_set_commands(commands, ARRAY_LEN(commands));
+	make_box();
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		auto_free char *body = xasprintf("{\"path\":\"/r\",\"username\":\"bob\",\"password\":\"S3cret\"%s}", cases[i].more);
+		assert_int_equal(in_box("POST", cases[i].path, body), 200);
+		const struct run_spec *s = fake_last_run(api);
+		assert_string_equal(pairs_get(&s->env, "CAISSON_GIT_ORIGIN"), cases[i].origin);
+		assert_string_equal(pairs_get(&s->env, "CAISSON_GIT_PASSWORD"), "S3cret");
+		assert_non_null(strstr(line_before(0), cases[i].line));
+		assert_null(pairs_get(&fake_run_before(api, 1)->env, "CAISSON_GIT_PASSWORD")); /* those that ask need it not */
+		assert_null(strstr(line_before(1), "credential"));
+	}
 	fake_set_commands(NULL, 0);
 }
 
@@ -333,6 +456,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_commands, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_secrets, setup, teardown),
+		cmocka_unit_test(test_origin),
+		cmocka_unit_test_setup_teardown(test_helper, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_address, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_failures, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_answers, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_nonsense, setup, teardown),

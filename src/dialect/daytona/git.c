@@ -133,6 +133,7 @@ static int plan_clone(struct git_call *g, const json_t *body, struct err *e)
 	    (rc = want_bool(body, "insecure_skip_tls", &g->insecure_tls, e)) < 0 || (rc = want_int(body, "depth", 0, DEPTH_MAX, &depth, e)) < 0 ||
 	    (rc = credentials(g, body, e)) < 0)
 		return rc;
+	g->origin = git_origin(str_of(url));
 	char how_deep[32];
 	snprintf(how_deep, sizeof(how_deep), "--depth=%lld", (long long)depth);
 	struct git_step *s = git_step_add(g, "clone", "--quiet", "--origin=origin");
@@ -430,16 +431,27 @@ static void handle_restore(struct request *r, void *daytona)
 
 /* --- remotes --- */
 
-static int plan_transfer(struct git_call *g, const json_t *body, struct git_step *s, struct err *e)
+static int plan_transfer(struct git_call *g, const json_t *body, bool push, struct err *e)
 {
 	const char *branch = NULL, *remote = NULL;
+	bool set_upstream = false;
+	struct git_step *s;
 	int rc;
 	if ((rc = repository(g, body, e)) < 0 || (rc = credentials(g, body, e)) < 0 || (rc = optional_name(body, "branch", &branch, e)) < 0 ||
-	    (rc = optional_name(body, "remote", &remote, e)) < 0)
+	    (rc = optional_name(body, "remote", &remote, e)) < 0 || (push && (rc = want_bool(body, "set_upstream", &set_upstream, e)) < 0))
 		return rc;
-	if (remote || branch) {
+	if (branch && !remote)
+		remote = "origin";
+	git_find_origin(g, push, remote);
+	if (push) /* without a branch: the current one, to its namesake, also when it was never pushed */
+		s = git_step_add(g, "-c", "push.default=current", "push", "--quiet", "--recurse-submodules=no");
+	else /* a submodule's address comes from the repository: it must not be told our password */
+		s = git_step_add(g, "pull", "--quiet", "--no-edit", "--no-recurse-submodules");
+	if (set_upstream)
+		git_arg(s, "--set-upstream");
+	if (remote) {
 		git_arg(s, "--");
-		git_arg(s, remote ? remote : "origin");
+		git_arg(s, remote);
 	}
 	if (branch)
 		git_arg(s, branch);
@@ -448,15 +460,7 @@ static int plan_transfer(struct git_call *g, const json_t *body, struct git_step
 
 static int plan_push(struct git_call *g, const json_t *body, struct err *e)
 {
-	bool set_upstream = false;
-	int rc = want_bool(body, "set_upstream", &set_upstream, e);
-	if (rc < 0)
-		return rc;
-	/* Without a branch: the current one, to its namesake, also when it was never pushed. */
-	struct git_step *s = git_step_add(g, "-c", "push.default=current", "push", "--quiet", "--recurse-submodules=no");
-	if (set_upstream)
-		git_arg(s, "--set-upstream");
-	return plan_transfer(g, body, s, e);
+	return plan_transfer(g, body, true, e);
 }
 
 static void handle_push(struct request *r, void *daytona)
@@ -466,8 +470,7 @@ static void handle_push(struct request *r, void *daytona)
 
 static int plan_pull(struct git_call *g, const json_t *body, struct err *e)
 {
-	/* A submodule's address comes from the repository: it must not be told our password. */
-	return plan_transfer(g, body, git_step_add(g, "pull", "--quiet", "--no-edit", "--no-recurse-submodules"), e);
+	return plan_transfer(g, body, false, e);
 }
 
 static void handle_pull(struct request *r, void *daytona)

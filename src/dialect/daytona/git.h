@@ -21,6 +21,8 @@ struct git_call {
 	const char *verb;   /* for listings: "git VERB" is all that is shown and kept of a command */
 	char *cwd;          /* NULL = the sandbox's */
 	char *username, *password; /* or NULL: for the remote */
+	char *origin;       /* whom they are for: "https://host:port"; NULL = nobody */
+	size_t address_steps; /* steps in front that find it out */
 	bool insecure_tls;
 	struct git_step step[GIT_STEPS_MAX];
 	size_t n_steps, at;
@@ -36,6 +38,13 @@ struct git_step *git_step_of(struct git_call *g, const char *const *args);
 void git_arg(struct git_step *s, const char *text);
 void git_args(struct git_step *s, char *const *texts);
 void git_start(struct git_call *g);
+
+/* --- gitorigin.c --- */
+
+/* "scheme://host[:port]" of an address, as git writes it when it asks for credentials; heap, NULL when it has none. */
+char *git_origin(struct str url);
+/* Before the steps of a push or pull that has credentials: finds out whom they are for. remote NULL = as git would choose. */
+void git_find_origin(struct git_call *g, bool push, const char *remote);
 
 /* --- gitread.c: what git prints, which is the sandbox's word and may be anything --- */
 

@@ -1,13 +1,16 @@
 /* Runs the commands of one git call one after another, and turns a failure into an error of the API.
  *
  * Secrets never stand in an argument, where every process of the sandbox could read them and a listing would keep them: they
- * are in the environment of that one git, and a credential helper given on its command line prints them when git asks. */
+ * are in the environment of that one git, and a credential helper given on its command line prints them when git asks for the host of
+ * the call (gitorigin.c). */
 #include "dialect/daytona/git.h"
 
 #include <assert.h>
 
-#define HELPER                                                                                              \
-	"credential.helper=!f() { test \"$1\" = get && printf 'username=%s\\npassword=%s\\n' " \
+/* Only for the host of the call: git asks for that of a redirect or of a submodule, too. */
+#define HELPER                                                                                                                              \
+	"credential.helper=!f() { test \"$1\" = get || return 0; p= h=; while IFS='=' read -r k v && test \"$k\"; do case $k in protocol) p=$v ;; " \
+	"host) h=$v ;; esac; done; test \"$p://$h\" = \"$CAISSON_GIT_ORIGIN\" || return 0; printf 'username=%s\\npassword=%s\\n' "             \
 	"\"$CAISSON_GIT_USERNAME\" \"$CAISSON_GIT_PASSWORD\"; }; f"
 
 static void git_run(struct git_call *g);
@@ -22,6 +25,7 @@ static void git_drop(struct execution *x)
 	free(g->cwd);
 	free(g->username);
 	free(g->password);
+	free(g->origin);
 	json_decref(g->reply);
 }
 
@@ -133,12 +137,18 @@ struct git_call *git_call_new(struct daytona *d, struct request *r, const char *
 	return g;
 }
 
+/* The step that speaks to the remote gets them, those that find out which it is do not. */
+static bool given(const struct git_call *g)
+{
+	return (g->username || g->password) && g->at >= g->address_steps;
+}
+
 /* The whole command: git, what holds for every call, the step's own arguments. */
 static char **command_of(const struct git_call *g, const struct git_step *s)
 {
 	struct git_step whole = { 0 };
 	git_arg(&whole, "git");
-	if (g->username || g->password) {
+	if (given(g)) {
 		git_arg(&whole, "-c");
 		git_arg(&whole, "credential.helper="); /* forgets those of the configuration: they would be told our secret to keep */
 		git_arg(&whole, "-c");
@@ -161,7 +171,8 @@ static void git_run(struct git_call *g)
 	spec->display = xasprintf("git %s", g->verb);
 	pairs_add(&spec->env, "LC_ALL", "C"); /* errors are told by their text */
 	pairs_add(&spec->env, "GIT_TERMINAL_PROMPT", "0");
-	if (g->username || g->password) {
+	if (given(g)) {
+		pairs_add(&spec->env, "CAISSON_GIT_ORIGIN", g->origin ? g->origin : "");
 		pairs_add(&spec->env, "CAISSON_GIT_USERNAME", g->username ? g->username : "");
 		pairs_add(&spec->env, "CAISSON_GIT_PASSWORD", g->password ? g->password : "");
 	}
