@@ -123,6 +123,7 @@ struct caisson_create_options {
 	uint64_t max_s;        /* since creation: deleted; 0: never */
 	bool ephemeral;        /* the disk goes with a stop: a stop deletes the sandbox */
 	const char *idempotency_key; /* the same key again gives the same sandbox */
+	const char *from_snapshot; /* name or id of a snapshot that it begins as; image, boundary and size of the disk are then its. Or NULL */
 };
 
 struct caisson_sandbox {

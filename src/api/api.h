@@ -79,6 +79,20 @@ int api_sandbox_touch(struct api *a, const struct caller *c, const char *ref, st
 typedef void (*api_usage_fn)(void *ctx, const struct err *e, const struct usage *u);
 void api_sandbox_usage(struct api *a, const struct caller *c, const char *ref, api_usage_fn done, void *ctx);
 
+/* --- snapshots and forks --- */
+typedef void (*api_snapshot_fn)(void *ctx, const struct err *e, const struct snapshot_view *v);
+typedef void (*api_fork_fn)(void *ctx, const struct err *e, const struct sandbox_view *children, size_t n);
+/* Of a running, paused or stopped sandbox, which goes on as it was. name NULL: its id. extra: text of the dialect's, or NULL.
+ * A create names one in spec.from_snapshot. */
+void api_snapshot_create(struct api *a, const struct caller *c, const char *ref, const char *name, bool memory, const char *extra, api_snapshot_fn done,
+                         void *ctx);
+int api_snapshot_get(struct api *a, const struct caller *c, const char *ref, struct snapshot_view *ret, struct err *e); /* by id or name */
+void api_snapshot_list(struct api *a, const struct caller *c, void (*each)(void *ctx, const struct snapshot_view *v), void *ctx); /* oldest first */
+int api_snapshot_set_extra(struct api *a, const struct caller *c, const char *ref, const char *extra, struct err *e);
+void api_snapshot_delete(struct api *a, const struct caller *c, const char *ref, api_done_fn done, void *ctx);
+/* `count` children (1 to 100) that begin with the files of the parent, or none and the reason. name: of a single one, or NULL. */
+void api_sandbox_fork(struct api *a, const struct caller *c, const char *ref, size_t count, const char *name, api_fork_fn done, void *ctx);
+
 /* --- runs --- */
 typedef void (*api_run_fn)(void *ctx, const struct err *e, const struct run_view *r);
 /* Answers as soon as the run has its id (state QUEUED or RUNNING): everything else by the calls below. */

@@ -19,6 +19,8 @@ struct call {
 		api_run_fn run;
 		api_usage_fn usage;
 		api_interpreter_fn interpreter;
+		api_snapshot_fn snapshot;
+		api_fork_fn fork;
 	} fn;
 	struct call *same_prev, *same_next; /* further calls of the same asker (utlist) */
 };

@@ -2,7 +2,7 @@
 #include "cli/out.h"
 #include "cli/sandbox_args.h"
 
-enum { OPT_ENV = 1, OPT_USER, OPT_WORKDIR, OPT_IDLE, OPT_MAX, OPT_EPHEMERAL };
+enum { OPT_ENV = 1, OPT_USER, OPT_WORKDIR, OPT_IDLE, OPT_MAX, OPT_EPHEMERAL, OPT_FROM };
 
 static const struct option_spec options[] = {
 	SANDBOX_OPTIONS,
@@ -11,6 +11,7 @@ static const struct option_spec options[] = {
 	{ OPT_WORKDIR, 'w', "workdir", "DIR", "default directory of runs" },
 	{ OPT_IDLE, 0, "idle", "TIME", "stop it after so long without use (default: never)" },
 	{ OPT_MAX, 0, "max-lifetime", "TIME", "delete it so long after now (default: never)" },
+	{ OPT_FROM, 0, "from-snapshot", "SNAPSHOT", "begin as this snapshot (its name or id); image, boundary and disk are then its" },
 	{ OPT_EPHEMERAL, 0, "ephemeral", NULL, "stopping it deletes it" },
 	{ 0 },
 };
@@ -43,6 +44,9 @@ static int run(struct cli *cli, int argc, char **argv)
 		case OPT_MAX:
 			if (args_duration(&a, "max-lifetime", &ms))
 				s.o.max_s = (ms + 999) / 1000;
+			break;
+		case OPT_FROM:
+			s.o.from_snapshot = a.value;
 			break;
 		case OPT_EPHEMERAL:
 			s.o.ephemeral = true;

@@ -24,7 +24,8 @@ static json_t *create_body(const struct caisson_create_options *o)
 	auto_json json_t *body = json_object(), *resources = json_object(), *network = json_object(), *lifetime = json_object();
 	bool ok = body && resources && network && lifetime;
 
-	ok = ok && put_text(body, "name", o->name) && put_text(body, "image", o->image) && put_text(body, "boundary", o->boundary);
+	ok = ok && put_text(body, "name", o->name) && put_text(body, "image", o->image) && put_text(body, "boundary", o->boundary) &&
+	     put_text(body, "from_snapshot", o->from_snapshot);
 	ok = ok && put_text(body, "user", o->user) && put_text(body, "workdir", o->workdir) && put_text(body, "hostname", o->hostname);
 	ok = ok && put_text(body, "idempotency_key", o->idempotency_key);
 	ok = ok && put_pairs(body, "env", o->env, o->n_env) && put_pairs(body, "labels", o->labels, o->n_labels);

@@ -102,6 +102,7 @@ void core_free(struct core *c)
 	runs_save_ended(c);
 	HASH_ITER (hh_id, c->by_id, s, next)
 		core_remove(s);
+	snapshots_free(c);
 	keys_free(c->keys);
 	close_fd(c->runs_dir);
 	free(c);
@@ -320,6 +321,7 @@ void core_start(struct core *c, void (*done)(void *ctx, const struct err *e), vo
 	c->started = done;
 	c->started_ctx = ctx;
 	store_sandbox_each(c->o.store, load_row, c);
+	snapshots_load(c);
 	HASH_ITER (hh_id, c->by_id, s, next) {
 		if (!s->boundary)
 			lifecycle_adopt(s);
@@ -332,6 +334,7 @@ void core_start(struct core *c, void (*done)(void *ctx, const struct err *e), vo
 	for (size_t i = 0; i < c->o.n_boundaries; i++) {
 		struct listing *l = xcalloc(1, sizeof *l);
 		*l = (struct listing){ c, c->o.boundaries[i] };
+		snapshots_adopt(c, l->boundary);
 		l->boundary->ops->list(l->boundary, on_listed, l);
 	}
 }

@@ -71,6 +71,22 @@ int sandbox_set_lifetime(struct sandbox *s, const struct lifetime *l, struct err
 int sandbox_set_extra(struct sandbox *s, const char *extra, struct err *e);
 void sandbox_usage(struct sandbox *s, void (*done)(void *ctx, const struct err *e, const struct usage *u), void *ctx);
 
+/* --- snapshots and forks (core/snapshot.c) --- */
+struct snapshot;
+#define FORK_MAX 100
+typedef void (*snapshot_done_fn)(void *ctx, const struct err *e, struct snapshot *p);
+typedef void (*fork_done_fn)(void *ctx, const struct err *e, struct sandbox *const *children, size_t n);
+/* Of a running, paused or stopped one, which goes on as it was. name NULL: its id. extra: opaque text that is kept with it, or NULL. */
+void sandbox_snapshot(struct sandbox *s, const char *key_id, const char *name, bool memory, const char *extra, snapshot_done_fn done, void *ctx);
+/* Children with the parent's files (and, where the boundary can, what runs in it) and its whole specification but the name. All or none. */
+void sandbox_fork(struct sandbox *s, const char *key_id, size_t count, const char *name, fork_done_fn done, void *ctx);
+struct snapshot *core_find_snapshot(struct core *c, const char *tenant, const char *ref); /* by id or name */
+struct snapshot *core_next_snapshot(struct core *c, struct snapshot *prev);               /* in order of creation; start with NULL */
+const char *snapshot_tenant(const struct snapshot *p);
+void snapshot_view(const struct snapshot *p, struct snapshot_view *ret);
+void snapshot_delete(struct snapshot *p, void (*done)(void *ctx, const struct err *e), void *ctx); /* harms no sandbox made from it */
+int snapshot_set_extra(struct snapshot *p, const char *extra, struct err *e);
+
 /* --- runs (core/run.c) --- */
 int sandbox_run(struct sandbox *s, const struct run_spec *spec, struct run **ret, struct err *e);
 struct run *sandbox_find_run(struct sandbox *s, const char *id);

@@ -91,6 +91,17 @@ struct sandbox {
 	char name_key[SPEC_NAME_MAX + 72]; /* tenant '/' name */
 };
 
+struct snapshot {
+	struct core *core;
+	struct snapshot_row row;
+	bool transient; /* of a fork: no row, nobody sees it */
+	bool present;   /* what the boundary said at adoption */
+	UT_hash_handle hh; /* by row.id; iteration is in order of creation */
+};
+
+struct taking;     /* snapshot.c */
+struct image_hold;
+
 struct subscription {
 	struct core *core;
 	char *tenant;
@@ -106,6 +117,9 @@ struct core {
 	struct keys *keys;
 	int runs_dir; /* DATA/runs */
 	struct sandbox *by_id, *by_name;
+	struct snapshot *snapshots;
+	struct taking *takings;
+	struct image_hold *image_holds;
 	uint64_t next_seq, next_event, swept_event;
 	size_t running;
 	struct follower *ready; /* followers with something to deliver */
@@ -138,6 +152,21 @@ void core_deliver_soon(struct core *c);  /* run_deliver_ready and runs_save_ende
 void lifecycle_boundary_exit(void *ctx, const char *id, const struct boundary_exit *x);
 void lifecycle_adopt(struct sandbox *s); /* after a restart, once its boundary has been asked what is there */
 void lifecycle_sweep(struct sandbox *s, uint64_t now_wall_ms);
+
+/* The sandbox is held by a snapshot until it is done: the transition's generation, or 0 and e. */
+uint64_t lifecycle_snapshot_begin(struct sandbox *s, struct err *e);
+void lifecycle_snapshot_done(struct sandbox *s, uint64_t generation);
+/* p: what the sandbox begins as, or NULL; spec.from_snapshot is not looked at. */
+void core_create_from(struct core *c, const char *tenant, const char *key_id, const struct sandbox_spec *spec, struct snapshot *p, sandbox_done_fn done,
+                      void *ctx);
+
+/* snapshot.c */
+void snapshots_load(struct core *c);
+void snapshots_adopt(struct core *c, struct boundary *b);
+void snapshots_free(struct core *c);
+/* What is asked for, with what the snapshot says filled in: *ret, or the reason why that does not go together. */
+int snapshot_fill_spec(struct snapshot *p, const struct sandbox_spec *asked, struct sandbox_spec *ret, struct err *e);
+void snapshot_used(struct snapshot *p);
 
 /* run.c */
 extern const struct link_events sandbox_link_events;

@@ -16,17 +16,17 @@
 
 enum { REOPEN_MAX = 5, REOPEN_WINDOW_MS = 60000, DELETE_AGAIN_MS = 5000,  };
 
-enum verb { V_CREATE = 1, V_START = 2, V_STOP = 4, V_PAUSE = 8, V_RESUME = 16, V_DELETE = 32 };
+enum verb { V_CREATE = 1, V_START = 2, V_STOP = 4, V_PAUSE = 8, V_RESUME = 16, V_DELETE = 32, V_SNAPSHOT = 64 };
 
 static const struct {
 	unsigned permits; /* verbs that may begin here, when none is under way (delete: always) */
 	unsigned already; /* verbs that have nothing to do here */
 } states[] = {
 	[SANDBOX_CREATING] = { V_DELETE, 0 },
-	[SANDBOX_RUNNING] = { V_STOP | V_PAUSE | V_DELETE, V_START | V_RESUME },
-	[SANDBOX_PAUSED] = { V_STOP | V_RESUME | V_DELETE, V_PAUSE },
+	[SANDBOX_RUNNING] = { V_STOP | V_PAUSE | V_DELETE | V_SNAPSHOT, V_START | V_RESUME },
+	[SANDBOX_PAUSED] = { V_STOP | V_RESUME | V_DELETE | V_SNAPSHOT, V_PAUSE },
 	[SANDBOX_STOPPING] = { V_DELETE, 0 },
-	[SANDBOX_STOPPED] = { V_START | V_DELETE, V_STOP },
+	[SANDBOX_STOPPED] = { V_START | V_DELETE | V_SNAPSHOT, V_STOP },
 	[SANDBOX_STARTING] = { V_DELETE, 0 },
 	[SANDBOX_DELETING] = { V_DELETE, 0 }, /* again, after a failure */
 	[SANDBOX_DELETED] = { 0, V_DELETE },
@@ -287,6 +287,39 @@ void lifecycle_boundary_exit(void *ctx, const char *id, const struct boundary_ex
 
 /* --- create --- */
 
+/* Less than was asked for is never given in silence. */
+static int check_caps(const struct boundary *b, const struct sandbox_spec *spec, struct err *e)
+{
+	if (spec->network != NETWORK_NONE && !(b->ops->caps & BOUNDARY_CAN_NETWORK))
+		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "network.mode: the boundary '%s' gives a sandbox no network: leave it out, or ask for \"none\"",
+		               b->ops->name);
+	return 0;
+}
+
+/* What a create goes by: as asked, or with what a snapshot says filled in; and the image it stands on. */
+static int resolve_spec(struct core *c, const struct sandbox_spec *asked, struct snapshot *from, struct sandbox_spec *filled, struct boundary **ret_b,
+                        struct image *ret_image, struct err *e)
+{
+	const struct sandbox_spec *spec = asked;
+
+	if (spec_validate(asked, e) < 0)
+		return -EINVAL;
+	if (from) {
+		if (snapshot_fill_spec(from, asked, filled, e) < 0)
+			return -EINVAL;
+		spec = filled;
+	}
+	struct boundary *b = core_boundary(c, spec->boundary, e);
+	if (!b || check_caps(b, spec, e) < 0)
+		return -EINVAL;
+	*ret_b = b;
+	const char *image = from ? from->row.image_digest : spec->image ? spec->image : "default";
+	int rc = image_resolve(c->o.images, image, ret_image, e);
+	if (rc < 0 && e->kind == ERR_NOT_FOUND)
+		e->kind = ERR_INVALID; /* an image that is not there is the request's fault, not a missing sandbox */
+	return rc;
+}
+
 static void fill_boundary_spec(struct sandbox *s, struct boundary_spec *b, struct image *image, char hostname[static SPEC_HOSTNAME_MAX + 1])
 {
 	if (s->row.spec.hostname)
@@ -362,18 +395,24 @@ static int make_row(struct core *c, const char *tenant, const char *key_id, cons
 	return store_sandbox_put(c->o.store, row, e);
 }
 
-/* Less than was asked for is never given in silence. */
-static int check_caps(const struct boundary *b, const struct sandbox_spec *spec, struct err *e)
-{
-	if (spec->network != NETWORK_NONE && !(b->ops->caps & BOUNDARY_CAN_NETWORK))
-		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "network.mode: the boundary '%s' gives a sandbox no network: leave it out, or ask for \"none\"",
-		               b->ops->name);
-	return 0;
-}
-
 void core_create(struct core *c, const char *tenant, const char *key_id, const struct sandbox_spec *spec, sandbox_done_fn done, void *ctx)
 {
+	struct snapshot *from = spec->from_snapshot ? core_find_snapshot(c, tenant, spec->from_snapshot) : NULL;
+	struct err e;
+
+	if (spec->from_snapshot && !from) {
+		err_set(&e, ERR_INVALID, ENOENT, "from_snapshot: there is no snapshot '%.128s'", spec->from_snapshot);
+		done(ctx, &e, NULL);
+		return;
+	}
+	core_create_from(c, tenant, key_id, spec, from, done, ctx);
+}
+
+void core_create_from(struct core *c, const char *tenant, const char *key_id, const struct sandbox_spec *spec, struct snapshot *from, sandbox_done_fn done,
+                      void *ctx)
+{
 	struct sandbox_row row = { 0 };
+	struct sandbox_spec filled = { 0 };
 	struct image image = { 0 };
 	struct boundary_spec bs;
 	char hostname[SPEC_HOSTNAME_MAX + 1];
@@ -397,20 +436,13 @@ void core_create(struct core *c, const char *tenant, const char *key_id, const s
 		return;
 	}
 	struct boundary *b;
-	if (spec_validate(spec, &e) < 0 || !(b = core_boundary(c, spec->boundary, &e)) || check_caps(b, spec, &e) < 0 ||
-	    image_resolve(c->o.images, spec->image ? spec->image : "default", &image, &e) < 0) {
-		if (e.kind == ERR_NOT_FOUND)
-			e.kind = ERR_INVALID; /* an image that is not there is the request's fault, not a missing sandbox */
-		done(ctx, &e, NULL);
-		return;
-	}
-	if (spec->name && core_find(c, tenant, spec->name)) { /* a name that is another one's id would make that one unreachable by it */
-		err_set(&e, ERR_CONFLICT, EEXIST, "name: '%s' is taken by a sandbox of this name or id", spec->name);
-		image_done(&image);
-		done(ctx, &e, NULL);
-		return;
-	}
-	if (make_row(c, tenant, key_id, spec, &image, b, &row, &e) < 0) {
+	int rc = resolve_spec(c, spec, from, &filled, &b, &image, &e);
+	if (rc == 0 && spec->name && core_find(c, tenant, spec->name)) /* a name that is another one's id would make that one unreachable by it */
+		rc = err_set(&e, ERR_CONFLICT, EEXIST, "name: '%s' is taken by a sandbox of this name or id", spec->name);
+	if (rc == 0)
+		rc = make_row(c, tenant, key_id, from ? &filled : spec, &image, b, &row, &e);
+	spec_done(&filled);
+	if (rc < 0) {
 		sandbox_row_done(&row);
 		image_done(&image);
 		done(ctx, &e, NULL);
@@ -423,6 +455,10 @@ void core_create(struct core *c, const char *tenant, const char *key_id, const s
 	s->under_way = V_CREATE;
 	wait_for(s, done, ctx);
 	fill_boundary_spec(s, &bs, &image, hostname);
+	if (from) {
+		bs.from_snapshot = from->row.id;
+		snapshot_used(from);
+	}
 	b->ops->create(b, &bs, on_boundary_up, step_new(s));
 	image_done(&image);
 }
@@ -538,6 +574,27 @@ void sandbox_resume(struct sandbox *s, sandbox_done_fn done, void *ctx)
 	wait_for(s, done, ctx);
 	sandbox_touch(s);
 	s->boundary->ops->resume(s->boundary, s->row.id, on_resumed, step_new(s));
+}
+
+/* --- a snapshot is being taken: a transition without a state of its own --- */
+
+uint64_t lifecycle_snapshot_begin(struct sandbox *s, struct err *e)
+{
+	if (s->under_way)
+		err_set(e, ERR_CONFLICT, EBUSY, "cannot take a snapshot: a state change is in progress (state %s)", sandbox_state_name(s->row.state));
+	else if (!(states[s->row.state].permits & V_SNAPSHOT))
+		err_set(e, ERR_CONFLICT, EBUSY, "cannot take a snapshot: the state is %s", sandbox_state_name(s->row.state));
+	else {
+		s->under_way = V_SNAPSHOT;
+		return ++s->generation;
+	}
+	return 0;
+}
+
+void lifecycle_snapshot_done(struct sandbox *s, uint64_t generation)
+{
+	if (s->generation == generation && s->under_way == V_SNAPSHOT)
+		end(s, NULL);
 }
 
 static void on_destroyed(void *ctx, const struct err *e)

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 void image_done(struct image *i)
@@ -126,6 +127,21 @@ int image_resolve(struct image_store *s, const char *ref, struct image *ret, str
 		not_found(&refs, ref, e);
 	refs_done(&refs);
 	return r;
+}
+
+int image_hold(struct image_store *s, const char *digest, struct err *e)
+{
+	char name[80];
+
+	snprintf(name, sizeof name, "%.72s", digest);
+	if (!image_digest_valid(digest))
+		return err_set(e, ERR_INVALID, EINVAL, "not a digest: '%.80s'", digest);
+	name[6] = '-';
+	auto_fd int folder = open_folder(s);
+	auto_fd int fd = folder < 0 ? -1 : openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || flock(fd, LOCK_SH | LOCK_NB) < 0)
+		return err_sys(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_UNAVAILABLE, errno, "hold the image %s", digest);
+	return take_fd(&fd);
 }
 
 int image_each(struct image_store *s, void (*each)(void *ctx, const struct image *i), void *ctx, struct err *e)

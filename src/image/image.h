@@ -37,6 +37,8 @@ void image_store_free(struct image_store *s);
  * Resolution: exact name, then normalised (default registry and :latest dropped), then the operator's table ("map", with * at
  * the end of a pattern; longest pattern wins). Nothing: ERR_NOT_FOUND with the names that are there. */
 int image_resolve(struct image_store *s, const char *ref, struct image *ret, struct err *e);
+/* A descriptor that keeps the image from being removed for as long as it is open, or a negative errno and e. */
+int image_hold(struct image_store *s, const char *digest, struct err *e);
 int image_each(struct image_store *s, void (*each)(void *ctx, const struct image *i), void *ctx, struct err *e);
 
 #endif

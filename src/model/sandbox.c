@@ -16,6 +16,13 @@ static const char *const sandbox_states[] = {
 };
 static_assert(ARRAY_LEN(sandbox_states) == SANDBOX_STATE_COUNT, "a sandbox state without a name");
 
+static const char *const snapshot_states[] = {
+	[SNAPSHOT_CREATING] = "creating",
+	[SNAPSHOT_READY] = "ready",
+	[SNAPSHOT_DELETING] = "deleting",
+};
+static_assert(ARRAY_LEN(snapshot_states) == SNAPSHOT_DELETING + 1, "a snapshot state without a name");
+
 static const char *const run_states[] = {
 	[RUN_QUEUED] = "queued",
 	[RUN_RUNNING] = "running",
@@ -61,6 +68,20 @@ int sandbox_state_parse(struct str name, enum sandbox_state *ret)
 	if (i < 0)
 		return i;
 	*ret = (enum sandbox_state)i;
+	return 0;
+}
+
+const char *snapshot_state_name(enum snapshot_state s)
+{
+	return name_at(snapshot_states, ARRAY_LEN(snapshot_states), (unsigned)s);
+}
+
+int snapshot_state_parse(struct str name, enum snapshot_state *ret)
+{
+	int i = index_of(snapshot_states, ARRAY_LEN(snapshot_states), name);
+	if (i < 0)
+		return i;
+	*ret = (enum snapshot_state)i;
 	return 0;
 }
 

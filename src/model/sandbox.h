@@ -31,6 +31,24 @@ enum boundary_cap {
 	BOUNDARY_CAN_NETWORK = 1 << 5,
 };
 
+enum snapshot_state { SNAPSHOT_CREATING, SNAPSHOT_READY, SNAPSHOT_DELETING };
+const char *snapshot_state_name(enum snapshot_state s); /* "creating" "ready" "deleting" */
+int snapshot_state_parse(struct str name, enum snapshot_state *ret);
+
+struct snapshot_view {
+	const char *id;      /* UUID */
+	const char *name;    /* the id when none was given */
+	enum snapshot_state state;
+	const char *sandbox; /* id of the one it was taken of, which may be gone */
+	const char *boundary, *image_digest;
+	const struct sandbox_spec *spec; /* what a sandbox made from it has, as of then; extra is the dialect's about the snapshot */
+	const char *user;
+	const char *owner;   /* id of the key that took it */
+	bool memory;         /* also what was running */
+	uint64_t bytes;      /* that it takes on the host */
+	uint64_t created_ms, used_ms; /* used: last create from it, 0 = never */
+};
+
 struct sandbox_view {
 	const char *id;    /* UUID */
 	const char *name;

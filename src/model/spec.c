@@ -176,6 +176,7 @@ void spec_done(struct sandbox_spec *s)
 	free(s->name);
 	free(s->image);
 	free(s->boundary);
+	free(s->from_snapshot);
 	pairs_done(&s->env);
 	pairs_done(&s->labels);
 	free(s->user);
@@ -194,6 +195,7 @@ void spec_copy(struct sandbox_spec *to, const struct sandbox_spec *from)
 	copy.name = xstrdup(from->name);
 	copy.image = xstrdup(from->image);
 	copy.boundary = xstrdup(from->boundary);
+	copy.from_snapshot = xstrdup(from->from_snapshot);
 	copy.env = (struct pairs){ 0 };
 	pairs_copy(&copy.env, &from->env);
 	copy.labels = (struct pairs){ 0 };

@@ -53,6 +53,7 @@ struct lifetime {
 int lifetime_validate(const struct lifetime *l, struct err *e);
 
 #define SPEC_NAME_MAX 64      /* also a valid host name label: [a-zA-Z0-9]([a-zA-Z0-9_.-]*[a-zA-Z0-9])? */
+#define SNAPSHOT_NAME_MAX 128
 #define SPEC_LABELS_MAX 64    /* pairs; key 1..128 bytes, value 0..1024 bytes, UTF-8 without control bytes */
 #define SPEC_ENV_MAX 512      /* pairs; name [A-Za-z_][A-Za-z0-9_]*, value without NUL, 128 KiB; 512 KiB all told */
 #define SPEC_ENV_VALUE_MAX (128U << 10) /* name, '=', value and a NUL: the kernel's limit on one string of execve */
@@ -68,6 +69,7 @@ struct sandbox_spec {
 	char *name;             /* NULL = the id */
 	char *image;            /* reference as the caller wrote it; NULL = "default" */
 	char *boundary;         /* "process", "vm"; NULL = the server's default */
+	char *from_snapshot;    /* name or id of a snapshot that it begins as, or NULL; image, boundary and size of the disk are then its */
 	struct resources resources;
 	struct pairs env;       /* of every run */
 	struct pairs labels;
@@ -93,6 +95,7 @@ bool env_name_valid(struct str name);
 bool sandbox_name_valid(struct str name);
 bool hostname_valid(struct str name);   /* 1..64 bytes: labels of letters, digits and inner '-', joined by '.' */
 bool user_valid(struct str user);       /* name, uid, or uid:gid */
+bool snapshot_name_valid(struct str name); /* 1..SNAPSHOT_NAME_MAX of [a-zA-Z0-9._:/@+-], begins with a letter or digit */
 bool session_id_valid(struct str id);   /* 1..128 bytes of UTF-8 without control bytes and '/', not "." or ".." */
 /* The host name that a sandbox of this (valid) name gets: '_' and '.' become '-'. */
 void hostname_from_name(const char *name, char ret_text[static SPEC_HOSTNAME_MAX + 1]);

@@ -5,6 +5,7 @@
 #include "model/policy.h"
 #include "model/spec.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -254,6 +255,16 @@ static int check_workdir(const char *path, struct err *e)
 	return 0;
 }
 
+bool snapshot_name_valid(struct str name)
+{
+	if (name.n == 0 || name.n > SNAPSHOT_NAME_MAX || !isalnum((unsigned char)name.p[0]))
+		return false;
+	for (size_t i = 0; i < name.n; i++)
+		if (!isalnum((unsigned char)name.p[i]) && !strchr("._:/@+-", name.p[i]))
+			return false;
+	return !memchr(name.p, '\0', name.n);
+}
+
 int spec_validate(const struct sandbox_spec *s, struct err *e)
 {
 	int rc;
@@ -263,6 +274,8 @@ int spec_validate(const struct sandbox_spec *s, struct err *e)
 	if (s->hostname && !hostname_valid(str_of(s->hostname)))
 		return invalid(e, "hostname: %s is not a host name; use 1 to %d letters, digits, '-' and '.', with a letter or digit at the ends of each label",
 		               QUOTE(s->hostname), SPEC_HOSTNAME_MAX);
+	if (s->from_snapshot && !snapshot_name_valid(str_of(s->from_snapshot)))
+		return invalid(e, "from_snapshot: %s is not the name or id of a snapshot", QUOTE(s->from_snapshot));
 	if ((rc = check_image(s->image, e)) < 0 || (rc = check_boundary(s->boundary, e)) < 0 || (rc = resources_validate(&s->resources, e)) < 0 ||
 	    (rc = env_validate(&s->env, e)) < 0 || (rc = labels_validate(&s->labels, e)) < 0 || (rc = check_user(s->user, e)) < 0 ||
 	    (rc = check_workdir(s->workdir, e)) < 0 || (rc = lifetime_validate(&s->lifetime, e)) < 0 || (rc = check_key(s->idempotency_key, e)) < 0)

@@ -76,5 +76,25 @@ static const char schema_1[] =
 	"  PRIMARY KEY (sandbox_id, id)"
 	") STRICT, WITHOUT ROWID;";
 
-const char *const store_migrations[] = { schema_1 };
+static const char schema_2[] =
+	/* A snapshot holds no reference to the sandbox it was taken of, which may go before it. spec: the sandbox's, as of then. */
+	"CREATE TABLE snapshots ("
+	"  id           TEXT    NOT NULL PRIMARY KEY,"
+	"  tenant       TEXT    NOT NULL,"
+	"  name         TEXT    NOT NULL,"
+	"  key_id       TEXT,"
+	"  state        TEXT    NOT NULL,"
+	"  boundary     TEXT    NOT NULL,"
+	"  image_digest TEXT    NOT NULL,"
+	"  sandbox_id   TEXT,"
+	"  user         TEXT,"
+	"  memory       INTEGER NOT NULL,"
+	"  bytes        INTEGER NOT NULL,"
+	"  created_ms   INTEGER NOT NULL,"
+	"  used_ms      INTEGER NOT NULL,"
+	"  spec         TEXT    NOT NULL"
+	") STRICT;"
+	"CREATE UNIQUE INDEX snapshots_name ON snapshots (tenant, name);";
+
+const char *const store_migrations[] = { schema_1, schema_2 };
 const size_t store_migration_count = ARRAY_LEN(store_migrations);

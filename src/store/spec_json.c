@@ -41,6 +41,7 @@ char *spec_to_json(const struct sandbox_spec *spec)
 	set_text(o, "name", spec->name, &ok);
 	set_text(o, "image", spec->image, &ok);
 	set_text(o, "boundary", spec->boundary, &ok);
+	set_text(o, "from_snapshot", spec->from_snapshot, &ok);
 	if (json_object_set_new(o, "cpus", json_real(spec->resources.cpus)) < 0)
 		ok = false; /* not a finite number */
 	set_number(o, "memory_mib", spec->resources.memory_mib, &ok);
@@ -106,6 +107,7 @@ int spec_from_json(const char *json, struct sandbox_spec *ret)
 	get_member(o, "name", &ret->name);
 	get_member(o, "image", &ret->image);
 	get_member(o, "boundary", &ret->boundary);
+	get_member(o, "from_snapshot", &ret->from_snapshot);
 	ret->resources.cpus = json_number_value(json_object_get(o, "cpus"));
 	get_number(o, "memory_mib", &ret->resources.memory_mib);
 	get_number(o, "disk_mib", &ret->resources.disk_mib);

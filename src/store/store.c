@@ -65,6 +65,11 @@ static const char *const statements[ST_COUNT] = {
 	[ST_SESSION_PUT] = "INSERT INTO sessions (sandbox_id, id, alive, created_ms) VALUES (?, ?, ?, ?)"
 			   " ON CONFLICT (sandbox_id, id) DO UPDATE SET alive = excluded.alive, created_ms = excluded.created_ms",
 	[ST_SESSION_DELETE] = "DELETE FROM sessions WHERE sandbox_id = ? AND id = ?",
+	[ST_SNAPSHOT_PUT] = "INSERT INTO snapshots (id, tenant, name, key_id, state, boundary, image_digest, sandbox_id, user, memory, bytes, created_ms,"
+			    " used_ms, spec) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+			    " ON CONFLICT (id) DO UPDATE SET name = excluded.name, state = excluded.state, bytes = excluded.bytes,"
+			    " used_ms = excluded.used_ms, spec = excluded.spec",
+	[ST_SNAPSHOT_DELETE] = "DELETE FROM snapshots WHERE id = ?",
 };
 
 /* --- values --- */

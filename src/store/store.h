@@ -65,6 +65,22 @@ int store_sandbox_delete(struct store *s, const char *id); /* with its runs and 
 /* each may take the row: copy the struct and leave an empty one behind. A non-zero result ends the walk. */
 int store_sandbox_each(struct store *s, int (*each)(void *ctx, struct sandbox_row *r), void *ctx);
 
+/* --- snapshots --- */
+struct snapshot_row {
+	char *id, *tenant, *name, *key_id;
+	enum snapshot_state state;
+	char *boundary, *image_digest;
+	char *sandbox_id; /* what it was taken of; may be gone */
+	char *user;       /* effective default user of that */
+	bool memory;
+	uint64_t bytes, created_ms, used_ms; /* used: last create from it; 0 = never */
+	struct sandbox_spec spec; /* of the sandbox, as of then; extra is the snapshot's own */
+};
+void snapshot_row_done(struct snapshot_row *r);
+int store_snapshot_put(struct store *s, const struct snapshot_row *r, struct err *e); /* insert or replace; ERR_CONFLICT: the name */
+int store_snapshot_delete(struct store *s, const char *id); /* 0 when there is none */
+int store_snapshot_each(struct store *s, int (*each)(void *ctx, struct snapshot_row *r), void *ctx); /* may take, too */
+
 /* --- runs --- */
 struct run_row {
 	char *sandbox_id;

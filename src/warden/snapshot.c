@@ -300,6 +300,8 @@ static void finish(struct warden *w, struct snapshot_job *j)
 	struct err e = j->report->e;
 	char file[NAME_MAX_];
 
+	/* Closing alone would not do it: another child may hold the descriptor a moment longer. */
+	(void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, j->pidfd, NULL);
 	process_reap(j->pidfd);
 	close_fd(j->pidfd);
 	if (j->held && s && !s->record.paused) /* again: it may have died before it could */

@@ -226,6 +226,8 @@ static void on_end(struct warden *w, struct sandbox *s)
 {
 	s->untold = s->life == LIFE_RUNNING; /* nobody asked for it */
 	snapshot_cancel(w, s->record.id);
+	/* Closing alone would not do it: a copy that is being forked may hold the descriptor a moment longer. */
+	(void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, s->pidfd, NULL);
 	if (s->untold)
 		cgroup_kill(&w->groups, s->record.id); /* strays that entered the group but not the pid namespace: none are known */
 	sandbox_ended(&w->keeper, s);

@@ -138,12 +138,6 @@ def test_a_paused_one_can_be_deleted(client):
     assert client.get(s.path).status == 404
 
 
-def test_fork_says_that_it_cannot(client, box):
-    r = client.post(box.path + "/fork")
-    assert r.status == 422 and r.error["kind"] == "unsupported"
-    assert client.post("/v1/sandboxes/nobody/fork").status == 404
-
-
 def test_usage(client, box):
     r = client.get(box.path + "/usage")
     assert r.status == 200, r

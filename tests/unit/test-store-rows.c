@@ -41,6 +41,62 @@ static int find_session(void *ctx, const struct session_row *r)
 	return 0;
 }
 
+/* --- snapshots --- */
+
+static int find_snapshot(void *ctx, struct snapshot_row *r)
+{
+	struct snapshot_row *last = ctx;
+	snapshot_row_done(last);
+	*last = *r;
+	*r = (struct snapshot_row){ 0 };
+	return 0;
+}
+
+static struct snapshot_row snapshot_of(const char *id, const char *tenant, const char *name)
+{
+	struct snapshot_row r = { .id = xstrdup(id), .tenant = xstrdup(tenant), .name = xstrdup(name), .key_id = xstrdup("key_1"),
+				  .state = SNAPSHOT_READY, .boundary = xstrdup("fake"), .image_digest = xstrdup("sha256:x"),
+				  .sandbox_id = xstrdup("gone"), .user = xstrdup("u"), .memory = true, .bytes = 7, .created_ms = 8, .used_ms = 9 };
+	spec_init(&r.spec);
+	r.spec.workdir = xstrdup("/w");
+	r.spec.from_snapshot = xstrdup("before");
+	return r;
+}
+
+static void snapshots(void **state)
+{
+	struct place *p = *state;
+	struct store *s = opened(p);
+	struct snapshot_row a = snapshot_of("a", "t", "n"), b = snapshot_of("b", "t", "n"), c = snapshot_of("c", "other", "n"), got = { 0 };
+	struct err e = { 0 };
+
+	assert_int_equal(store_snapshot_put(s, &a, &e), 0);
+	assert_true(store_snapshot_put(s, &b, &e) < 0); /* a name is a tenant's own */
+	assert_int_equal(e.kind, ERR_CONFLICT);
+	assert_int_equal(store_snapshot_put(s, &c, &e), 0);
+	assert_int_equal(store_snapshot_delete(s, "c"), 0);
+	assert_int_equal(store_snapshot_delete(s, "c"), 0);
+	a.state = SNAPSHOT_DELETING;
+	a.bytes = 70;
+	assert_int_equal(store_snapshot_put(s, &a, &e), 0);
+	store_close(s);
+	s = opened(p);
+	assert_int_equal(store_snapshot_each(s, find_snapshot, &got), 0);
+	assert_string_equal(got.id, "a");
+	assert_string_equal(got.sandbox_id, "gone");
+	assert_string_equal(got.spec.workdir, "/w");
+	assert_string_equal(got.spec.from_snapshot, "before");
+	assert_int_equal(got.state, SNAPSHOT_DELETING);
+	assert_int_equal(got.bytes, 70);
+	assert_int_equal(got.used_ms, 9);
+	assert_true(got.memory);
+	snapshot_row_done(&a);
+	snapshot_row_done(&b);
+	snapshot_row_done(&c);
+	snapshot_row_done(&got);
+	store_close(s);
+}
+
 /* --- keys --- */
 
 static int count_key(void *ctx, const struct key_row *k)
@@ -465,6 +521,7 @@ int main(void)
 		PLACED(names_and_keys_are_unique),
 		PLACED(states_and_times),
 		PLACED(damaged_rows_can_be_deleted),
+		PLACED(snapshots),
 		PLACED(runs),
 		PLACED(sessions),
 		PLACED(delete_takes_all),

@@ -52,6 +52,7 @@ void encode_sandbox(struct jout *j, const char *key, const struct sandbox_view *
 	jout_z(j, "boundary", v->boundary);
 	jout_z(j, "image", s->image);
 	jout_z(j, "image_digest", v->image_digest);
+	jout_z(j, "from_snapshot", s->from_snapshot);
 	jout_time(j, "created_at", v->created_ms);
 	jout_time(j, "updated_at", v->updated_ms ? v->updated_ms : v->created_ms);
 	jout_time(j, "active_at", v->active_ms ? v->active_ms : v->created_ms);
@@ -64,6 +65,25 @@ void encode_sandbox(struct jout *j, const char *key, const struct sandbox_view *
 	jout_z(j, "hostname", s->hostname);
 	encode_lifetime(j, &s->lifetime);
 	jout_bool(j, "ephemeral", s->ephemeral);
+	jout_z(j, "owner", v->owner);
+	jout_end_object(j);
+}
+
+void encode_snapshot(struct jout *j, const char *key, const struct snapshot_view *v)
+{
+	jout_object(j, key);
+	jout_z(j, "id", v->id);
+	jout_z(j, "name", v->name);
+	jout_z(j, "state", snapshot_state_name(v->state));
+	jout_z(j, "sandbox", v->sandbox);
+	jout_z(j, "boundary", v->boundary);
+	jout_z(j, "image", v->spec->image);
+	jout_z(j, "image_digest", v->image_digest);
+	encode_resources(j, "resources", &v->spec->resources);
+	jout_bool(j, "memory", v->memory);
+	jout_u64(j, "bytes", v->bytes);
+	jout_time(j, "created_at", v->created_ms);
+	jout_time(j, "used_at", v->used_ms);
 	jout_z(j, "owner", v->owner);
 	jout_end_object(j);
 }

@@ -26,7 +26,7 @@ static const struct route routes[] = {
 	{ .method = "POST", .pattern = SANDBOX "/stop", .handle = native_sandbox_stop },
 	{ .method = "POST", .pattern = SANDBOX "/pause", .handle = native_sandbox_pause },
 	{ .method = "POST", .pattern = SANDBOX "/resume", .handle = native_sandbox_resume },
-	{ .method = "POST", .pattern = SANDBOX "/fork", .handle = native_sandbox_fork },
+	{ .method = "POST", .pattern = SANDBOX "/fork", .body = BODY_BUFFER, .handle = native_sandbox_fork },
 	{ .method = "POST", .pattern = SANDBOX "/touch", .handle = native_sandbox_touch },
 	{ .method = "GET", .pattern = SANDBOX "/usage", .handle = native_sandbox_usage },
 
@@ -64,6 +64,10 @@ static const struct route routes[] = {
 	{ .method = "*", .pattern = SANDBOX "/ports/{port}/proxy/{path*}", .body = BODY_STREAM, .websocket = true, .handle = native_port_proxy,
 	  .tag = ROUTE_PROXY },
 
+	{ .method = "POST", .pattern = "/v1/snapshots", .body = BODY_BUFFER, .handle = native_snapshot_create },
+	{ .method = "GET", .pattern = "/v1/snapshots", .handle = native_snapshot_list, .tag = ROUTE_QUERY },
+	{ .method = "GET", .pattern = "/v1/snapshots/{snapshot*}", .handle = native_snapshot_get },
+	{ .method = "DELETE", .pattern = "/v1/snapshots/{snapshot*}", .handle = native_snapshot_delete },
 	{ .method = "GET", .pattern = "/v1/images", .handle = native_image_list },
 	{ .method = "GET", .pattern = "/v1/images/{image*}", .handle = native_image_get },
 	{ .method = "DELETE", .pattern = "/v1/images/{image*}", .handle = native_image_delete },

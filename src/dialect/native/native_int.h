@@ -65,6 +65,7 @@ void pump_start(struct native *n, struct request *r, const struct pump_ops *ops,
 
 /* encode.c */
 void encode_sandbox(struct jout *j, const char *key, const struct sandbox_view *v);
+void encode_snapshot(struct jout *j, const char *key, const struct snapshot_view *v);
 void encode_run(struct jout *j, const char *key, const struct run_view *v);
 void encode_run_fields(struct jout *j, const struct run_view *v); /* without the braces */
 void encode_session(struct jout *j, const char *key, const struct session_view *v);
@@ -110,6 +111,10 @@ void native_sandbox_stop(struct request *r, void *dialect);
 void native_sandbox_pause(struct request *r, void *dialect);
 void native_sandbox_resume(struct request *r, void *dialect);
 void native_sandbox_fork(struct request *r, void *dialect);
+void native_snapshot_create(struct request *r, void *dialect);
+void native_snapshot_list(struct request *r, void *dialect);
+void native_snapshot_get(struct request *r, void *dialect);
+void native_snapshot_delete(struct request *r, void *dialect);
 void native_sandbox_touch(struct request *r, void *dialect);
 void native_sandbox_usage(struct request *r, void *dialect);
 void native_run_create(struct request *r, void *dialect);

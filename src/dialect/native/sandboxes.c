@@ -270,16 +270,6 @@ void native_sandbox_resume(struct request *r, void *dialect)
 	api_sandbox_resume(n->api, req_caller(r), req_ref(r), changed, pending_new(n, r));
 }
 
-void native_sandbox_fork(struct request *r, void *dialect)
-{
-	struct native *n = dialect;
-	struct sandbox_view v;
-	struct err e;
-	if (api_sandbox_get(n->api, req_caller(r), req_ref(r), &v, &e) >= 0)
-		err_set(&e, ERR_UNSUPPORTED, ENOTSUP, "the boundary \"%s\" cannot fork a sandbox; create a new one and copy its files", v.boundary);
-	answer_err(n, r, &e);
-}
-
 void native_sandbox_touch(struct request *r, void *dialect)
 {
 	struct native *n = dialect;

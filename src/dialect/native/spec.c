@@ -94,6 +94,7 @@ static const struct field sandbox_fields[] = {
 	{ .name = "name", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, name) },
 	{ .name = "image", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, image) },
 	{ .name = "boundary", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, boundary) },
+	{ .name = "from_snapshot", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, from_snapshot) },
 	{ .name = "resources", .kind = FIELD_OBJECT, .offset = offsetof(struct sandbox_spec, resources), .sub = resources_fields },
 	{ .name = "env", .kind = FIELD_PAIRS, .offset = offsetof(struct sandbox_spec, env) },
 	{ .name = "labels", .kind = FIELD_PAIRS, .offset = offsetof(struct sandbox_spec, labels) },

@@ -1,0 +1,262 @@
+#include "cli/args.h"
+#include "cli/commands.h"
+#include "cli/out.h"
+
+#include <stdio.h>
+
+enum { OPT_NAME = 1, OPT_MEMORY, OPT_COUNT };
+
+/* Asks; on success *ret (may be NULL) is the parsed answer, the caller's. */
+static int ask(struct cli *cli, const char *method, const char *path, json_t *take_body, json_t **ret)
+{
+	auto_caisson struct caisson *c = NULL;
+	auto_free char *text = NULL, *body = take_body ? json_dumps(take_body, JSON_COMPACT) : NULL;
+	struct caisson_error e;
+
+	json_decref(take_body);
+	int r = cli_connect(cli, &c);
+	if (r)
+		return r;
+	if (caisson_request(c, method, path, body, &text, &e) < 0)
+		return cli_fail_error(&e);
+	if (ret)
+		*ret = out_parse(text);
+	return 0;
+}
+
+static const char *text_of(const json_t *o, const char *key)
+{
+	return json_string_value(json_object_get(o, key));
+}
+
+/* --- snapshot create --- */
+
+static const struct option_spec create_options[] = {
+	{ OPT_NAME, 'n', "name", "NAME", "what it is called (default: its id)" },
+	{ OPT_MEMORY, 0, "memory", NULL, "also what is running, where the boundary can" },
+	{ 0 },
+};
+
+static int run_create(struct cli *cli, int argc, char **argv)
+{
+	auto_args struct args a;
+	const char *name = NULL;
+	bool memory = false;
+	json_t *made = NULL;
+
+	args_init(&a, cli, argc, argv, false);
+	for (int o; (o = args_next(&a)) > 0;) {
+		if (o == OPT_NAME)
+			name = a.value;
+		else if (o == OPT_MEMORY)
+			memory = true;
+	}
+	if (a.leave || !args_count(&a, 1, 1))
+		return a.exit_code;
+	json_t *body = json_pack("{s:s}", "sandbox", a.operands[0]);
+	if (body && name && json_object_set_new(body, "name", json_string(name)) < 0) {
+		json_decref(body);
+		body = NULL;
+	}
+	if (!body)
+		return cli_fail("the name is not UTF-8");
+	if (memory)
+		json_object_set_new(body, "memory", json_true());
+	int r = ask(cli, "POST", "/v1/snapshots", body, &made);
+	if (r)
+		return r;
+	if (cli->json)
+		return out_json(made);
+	const char *id = text_of(made, "id");
+	puts(id ? id : "");
+	json_decref(made);
+	return 0;
+}
+
+/* --- snapshot ls, rm --- */
+
+static int run_ls(struct cli *cli, int argc, char **argv)
+{
+	static const char *const headings[] = { "ID", "NAME", "STATE", "SANDBOX", "IMAGE", "SIZE", "CREATED (UTC)" };
+	auto_args struct args a;
+	json_t *o = NULL;
+	char size[32];
+
+	args_init(&a, cli, argc, argv, false);
+	while (args_next(&a) > 0)
+		;
+	if (a.leave || !args_count(&a, 0, 0))
+		return a.exit_code;
+	int r = ask(cli, "GET", "/v1/snapshots", NULL, &o);
+	if (r)
+		return r;
+	if (cli->json)
+		return out_json(o);
+	auto_table struct table t;
+	table_init(&t, ARRAY_LEN(headings), headings);
+	const json_t *items = json_object_get(o, "items");
+	for (size_t i = 0; i < json_array_size(items); i++) {
+		const json_t *k = json_array_get(items, i);
+		out_size(size, sizeof size, (uint64_t)json_integer_value(json_object_get(k, "bytes")));
+		table_add(&t, (const char *const[]){ text_of(k, "id"), text_of(k, "name"), text_of(k, "state"), text_of(k, "sandbox"), text_of(k, "image"), size,
+		                                     text_of(k, "created_at") });
+	}
+	table_print(&t);
+	json_decref(o);
+	return 0;
+}
+
+static int run_rm(struct cli *cli, int argc, char **argv)
+{
+	auto_args struct args a;
+	int result = 0;
+
+	args_init(&a, cli, argc, argv, false);
+	while (args_next(&a) > 0)
+		;
+	if (a.leave || !args_count(&a, 1, -1))
+		return a.exit_code;
+	json_t *removed = json_array();
+	for (int i = 0; i < a.n_operands; i++) {
+		auto_free char *id = caisson_escape(a.operands[i]), *path = xasprintf("/v1/snapshots/%s", id ? id : "");
+		int r = ask(cli, "DELETE", path, NULL, NULL);
+		if (r)
+			result = r;
+		else if (cli->json)
+			json_array_append_new(removed, json_string(a.operands[i]));
+		else
+			puts(a.operands[i]);
+	}
+	if (cli->json)
+		return out_json(json_pack("{s:o}", "removed", removed)) ? CLI_FAILED : result;
+	json_decref(removed);
+	return result;
+}
+
+static const struct command snapshot_create = {
+	.name = "snapshot create",
+	.synopsis = "[OPTIONS] SANDBOX",
+	.summary = "Keep the state of a sandbox and print the snapshot's id",
+	.help = "The sandbox may be running, paused or stopped; it is held still for a moment and goes on as it was.\n",
+	.options = create_options,
+	.run = run_create,
+};
+static const struct command snapshot_ls = { .name = "snapshot ls", .synopsis = "", .summary = "List snapshots", .run = run_ls };
+static const struct command snapshot_rm = {
+	.name = "snapshot rm",
+	.synopsis = "SNAPSHOT...",
+	.summary = "Delete snapshots",
+	.help = "The sandboxes that were made from one are not touched.\n",
+	.run = run_rm,
+};
+
+const struct command command_snapshot = {
+	.name = "snapshot",
+	.synopsis = "create|ls|rm ...",
+	.summary = "Keep, list and delete states of sandboxes",
+	.help = "`caisson create --from-snapshot SNAPSHOT` makes a sandbox that begins as one; `caisson fork` does both at once.\n",
+	.subcommands = (const struct command *const[]){ &snapshot_create, &snapshot_ls, &snapshot_rm, NULL },
+};
+
+/* --- fork --- */
+
+static const struct option_spec fork_options[] = {
+	{ OPT_COUNT, 'n', "count", "N", "how many children (default: 1; at most 100)" },
+	{ OPT_NAME, 0, "name", "NAME", "of a single child (default: its id)" },
+	{ 0 },
+};
+
+static int run_fork(struct cli *cli, int argc, char **argv)
+{
+	auto_args struct args a;
+	const char *name = NULL;
+	uint64_t count = 1;
+	json_t *made = NULL;
+
+	args_init(&a, cli, argc, argv, false);
+	for (int o; (o = args_next(&a)) > 0;) {
+		if (o == OPT_NAME)
+			name = a.value;
+		else if (o == OPT_COUNT)
+			args_u64(&a, "count", 1, 100, &count);
+	}
+	if (a.leave || !args_count(&a, 1, 1))
+		return a.exit_code;
+	json_t *body = json_pack("{s:I}", "count", (json_int_t)count);
+	if (name && json_object_set_new(body, "name", json_string(name)) < 0) {
+		json_decref(body);
+		return cli_fail("the name is not UTF-8");
+	}
+	auto_free char *id = caisson_escape(a.operands[0]), *path = xasprintf("/v1/sandboxes/%s/fork", id ? id : "");
+	int r = ask(cli, "POST", path, body, &made);
+	if (r)
+		return r;
+	if (cli->json)
+		return out_json(made);
+	const json_t *items = json_object_get(made, "items");
+	for (size_t i = 0; i < json_array_size(items); i++) {
+		const char *child = text_of(json_array_get(items, i), "id");
+		puts(child ? child : "");
+	}
+	json_decref(made);
+	return 0;
+}
+
+const struct command command_fork = {
+	.name = "fork",
+	.synopsis = "[OPTIONS] SANDBOX",
+	.summary = "Make children of a sandbox that begin with its files",
+	.help = "All of them are made, or none. The parent goes on. What was running in it runs in the children only where the\n"
+		"boundary can keep memory (`caisson info` says so).\n",
+	.options = fork_options,
+	.run = run_fork,
+};
+
+/* --- pause, resume --- */
+
+static int change(struct cli *cli, int argc, char **argv, const char *verb)
+{
+	auto_args struct args a;
+	int result = 0;
+
+	args_init(&a, cli, argc, argv, false);
+	while (args_next(&a) > 0)
+		;
+	if (a.leave || !args_count(&a, 1, -1))
+		return a.exit_code;
+	json_t *items = json_array();
+	for (int i = 0; i < a.n_operands; i++) {
+		auto_free char *id = caisson_escape(a.operands[i]), *path = xasprintf("/v1/sandboxes/%s/%s", id ? id : "", verb);
+		json_t *now = NULL;
+		int r = ask(cli, "POST", path, NULL, &now);
+		if (r)
+			result = r;
+		else if (!cli->json)
+			puts(a.operands[i]);
+		if (now)
+			json_array_append_new(items, now);
+	}
+	if (cli->json)
+		return out_json(json_pack("{s:o}", "items", items)) ? CLI_FAILED : result;
+	json_decref(items);
+	return result;
+}
+
+static int run_pause(struct cli *cli, int argc, char **argv)
+{
+	return change(cli, argc, argv, "pause");
+}
+
+static int run_resume(struct cli *cli, int argc, char **argv)
+{
+	return change(cli, argc, argv, "resume");
+}
+
+const struct command command_pause = {
+	.name = "pause",
+	.synopsis = "SANDBOX...",
+	.summary = "Hold everything in a sandbox still",
+	.help = "Its memory stays as it is; it uses no processor until `caisson resume`.\n",
+	.run = run_pause,
+};
+const struct command command_resume = { .name = "resume", .synopsis = "SANDBOX...", .summary = "Let a paused sandbox go on", .run = run_resume };
