@@ -305,7 +305,7 @@ static int prepare_process(struct err *e)
 	return 0;
 }
 
-int place_open(struct place *p, const struct warden_options *options, struct err *e)
+int place_set_up(struct place *p, const struct warden_options *options, struct err *e)
 {
 	struct sysinfo si;
 	int rc;

@@ -26,7 +26,7 @@ struct place {
 };
 
 /* Everything in order; on failure what was made stays for place_close. */
-int place_open(struct place *p, const struct warden_options *options, struct err *e);
+int place_set_up(struct place *p, const struct warden_options *options, struct err *e);
 /* empty: no sandbox is left, so RUN goes as well. */
 void place_close(struct place *p, bool empty);
 char *place_state_folder(const struct place *p);

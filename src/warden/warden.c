@@ -225,6 +225,8 @@ void warden_sweep(struct warden *w, struct sandbox *s)
 static void on_end(struct warden *w, struct sandbox *s)
 {
 	s->untold = s->life == LIFE_RUNNING; /* nobody asked for it */
+	/* To close it is not enough: the daemon has a copy of a machine's, and the kernel would go on telling of its end. */
+	(void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, s->pidfd, NULL);
 	snapshot_cancel(w, s->record.id);
 	/* Closing alone would not do it: a copy that is being forked may hold the descriptor a moment longer. */
 	(void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, s->pidfd, NULL);
@@ -391,7 +393,7 @@ static int start(struct warden *w, const struct warden_options *o, struct err *e
 	struct rlimit files;
 	int rc;
 
-	rc = place_open(&w->place, o, e);
+	rc = place_set_up(&w->place, o, e);
 	if (rc < 0)
 		return rc;
 	w->place.layers_by_fd = !o->old_kernel && probe_layers();

@@ -2,11 +2,14 @@
 
 #include "image/image.h"
 #include "image/vm.h"
+#include "warden/warden.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 struct parts {
@@ -14,6 +17,8 @@ struct parts {
 	struct image_vm_kernel kernel;
 	struct image image;
 	void *guest;
+	pid_t warden; /* 0 = none */
+	int control;  /* it ends when this closes */
 };
 
 static void *read_guest(size_t *ret_n)
@@ -55,13 +60,46 @@ int vm_host_init(struct vm_host *h)
 	return 0;
 }
 
+static void end_warden(struct parts *p)
+{
+	if (p->warden == 0)
+		return;
+	close_fd(p->control);
+	while (waitpid(p->warden, NULL, 0) < 0 && errno == EINTR)
+		;
+	p->warden = 0;
+}
+
+/* Its door for machines. */
+static int start_warden(struct vm_host *h)
+{
+	struct parts *p = h->private;
+	struct warden_options o = { .images = h->images, .data = h->data, .guest = p->guest, .guest_len = h->options.guest_len, .log_level = LOG_WARN };
+	int pair[2], door[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, door) < 0)
+		abort();
+	p->warden = fork();
+	if (p->warden == 0) {
+		close(pair[0]);
+		close(door[0]);
+		o.machines = door[1];
+		_exit(warden_main(pair[1], &o));
+	}
+	close(pair[1]);
+	close(door[1]);
+	p->control = pair[0];
+	return door[0];
+}
+
 struct boundary *vm_host_open(struct vm_host *h, uv_loop_t *loop, struct err *e)
 {
 	struct vm_options o = h->options;
 
-	o.launcher = launcher_direct(h->images, NULL, VM_HOST_UID, VM_HOST_UID, e);
-	struct boundary *b = o.launcher ? vm_boundary_new(loop, &o, e) : NULL;
-	if (!b && o.launcher)
+	end_warden(h->private); /* as with a daemon, of which there is another one now */
+	o.launcher = launcher_warden(loop, start_warden(h));
+	struct boundary *b = vm_boundary_new(loop, &o, e);
+	if (!b)
 		o.launcher->free(o.launcher);
 	return b;
 }
@@ -70,10 +108,12 @@ bool vm_host_done(struct vm_host *h)
 {
 	struct parts *p = h->private;
 
+	auto_free char *run = warden_run_folder(h->data), *disks = xasprintf("%s/disks", h->data);
+	end_warden(p);
 	vm_data_clean(h->data);
-	bool clean = rmdir(h->data) == 0;
+	bool clean = rmdir(disks) == 0 && rmdir(h->data) == 0 && access(run, F_OK) < 0;
 	if (!clean)
-		fprintf(stderr, "something is left in %s\n", h->data);
+		fprintf(stderr, "something is left in %s or %s\n", h->data, run);
 	free(p->guest);
 	free(h->digest);
 	image_vm_kernel_done(&p->kernel);

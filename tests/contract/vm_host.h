@@ -4,9 +4,6 @@
 
 #include "boundary/vm/vm.h"
 
-/* An unprivileged user for QEMU that no system has. */
-enum { VM_HOST_UID = 0x3ffff000 };
-
 struct vm_host {
 	struct vm_options options; /* all but launcher and data */
 	char *digest;              /* of the default image */
@@ -16,6 +13,7 @@ struct vm_host {
 };
 /* 0; or 77 when this host can't, having said why. */
 int vm_host_init(struct vm_host *h);
+/* With a warden of its own. Again: another daemon and another warden; the boundary of before has been freed. */
 struct boundary *vm_host_open(struct vm_host *h, uv_loop_t *loop, struct err *e);
 /* False, with the place named, when something of a sandbox is left in the folder. */
 bool vm_host_done(struct vm_host *h);
