@@ -35,14 +35,12 @@ static void make(struct groups *gs, struct group *g)
 
 void groups_prepare(struct groups *gs)
 {
-	if (!gs->prepared && !gs->spare.made)
+	if (gs->serial == 0)
 		make(gs, &gs->spare);
-	gs->prepared = true;
 }
 
 int group_make(struct groups *gs, struct group *g)
 {
-	gs->prepared = true;
 	if (!gs->spare.made)
 		make(gs, g);
 	else

@@ -22,11 +22,10 @@ struct groups {
 	struct group *left; /* of ended runs */
 	size_t left_n, tried_n; /* the first tried_n of them were not empty yet */
 	struct group spare; /* one that is empty, for the next run; making and removing one costs as much as all else in a start */
-	bool prepared;
 };
 
 void groups_init(struct groups *gs, int dir);
-/* Before the first run, when there is time: makes the spare one. Once. */
+/* Before the first run, when there is time: makes the spare one. */
 void groups_prepare(struct groups *gs);
 /* Returns a descriptor of cgroup.procs for the first process to write "0" to (borrowed), or -EBADF without cgroups. */
 int group_make(struct groups *gs, struct group *g);

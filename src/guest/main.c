@@ -160,6 +160,20 @@ static int open_channel(struct guest *g)
 	return 0;
 }
 
+/* Once the daemon has been answered there is time: what a first run would otherwise wait for. */
+static void prepare(struct guest *g)
+{
+	static bool prepared;
+	struct user u;
+	struct err e;
+
+	if (prepared || !g->conn || g->bare)
+		return;
+	prepared = true;
+	groups_prepare(&g->groups);
+	(void)user_find(g->opt.user, &u, &e);
+}
+
 int main(int argc, char **argv)
 {
 	static struct guest g; /* large, and lives as long as the process */
@@ -191,7 +205,6 @@ int main(int argc, char **argv)
 		loop_once(&g.loop);
 		conn_flush(&g);
 		groups_tidy(&g.groups);
-		if (g.conn)
-			groups_prepare(&g.groups);
+		prepare(&g);
 	}
 }

@@ -18,6 +18,7 @@ struct contract_kind {
 	unsigned patience;                 /* drive_patience; 0 = 1 */
 	const char *image_digest; /* as boundary_spec wants it */
 	bool exact_trees;                  /* whole-tree kill also finds what has cleared its environment and left its parents */
+	bool own_files;                    /* else they are this machine's, and what they hold is left alone */
 };
 int contract_run(const struct contract_kind *kind);
 

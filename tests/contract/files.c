@@ -308,6 +308,34 @@ static void another_user(void **state)
 	assert_true(got_is(r, 0, "1\n", ""));
 }
 
+static bool is_uid(const char *user, const char *uid)
+{
+	const char *argv[] = { "id", "-u", NULL };
+	auto_free char *line = xasprintf("%s\n", uid);
+
+	return got_is(drive_run(d, &(struct link_run_spec){ .argv = argv, .user = user }), 0, line, "");
+}
+
+/* However the user files change, the next run knows. */
+static void users_change(void **state)
+{
+	(void)state;
+	if (!suite.kind->own_files)
+		return;
+	SH("cp -p /etc/passwd /tmp/passwd");
+	assert_true(is_uid("nobody", "65534"));
+	SH("echo ann:x:1234:1234::/:/bin/sh >> /etc/passwd");
+	assert_true(is_uid("ann", "1234"));
+	drive_for(d, 3500); /* so that it counts as settled */
+	assert_true(is_uid("ann", "1234"));
+	SH("sed s/:1234:/:4321:/ /etc/passwd > /tmp/same-size; touch -r /etc/passwd /tmp/same-size; cat /tmp/same-size > /etc/passwd;"
+	   "touch -r /tmp/same-size /etc/passwd");
+	assert_true(is_uid("ann", "4321"));
+	SH("mv /tmp/passwd /etc/passwd; rm /tmp/same-size");
+	const char *argv[] = { "true", NULL };
+	assert_true(drive_run(d, &(struct link_run_spec){ .argv = argv, .user = "ann" })->end.failed);
+}
+
 static void ops_end_with_the_connection(void **state)
 {
 	(void)state;
@@ -335,6 +363,7 @@ const struct CMUnitTest file_tests[] = {
 	cmocka_unit_test(connect_inside),
 	cmocka_unit_test(questions),
 	cmocka_unit_test(another_user),
+	cmocka_unit_test(users_change),
 	cmocka_unit_test(ops_end_with_the_connection),
 };
 const size_t file_tests_n = ARRAY_LEN(file_tests);

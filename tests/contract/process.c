@@ -113,7 +113,8 @@ int main(void)
 						       .close = close_process,
 						       .done = done,
 						       .image_digest = image.digest,
-						       .exact_trees = true });
+						       .exact_trees = true,
+						       .own_files = true });
 	image_done(&image);
 	image_store_free(store);
 	return rc;
