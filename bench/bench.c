@@ -336,10 +336,11 @@ int main(int argc, char **argv)
 		bench_cycle(c, 300, true);
 		bench_cycle(c, 100, false);
 	}
-	if (!*only || streq(only, "run")) {
+	if (!*only || streq(only, "run") || streq(only, "live")) {
 		head("Runs");
 		bench_live(c, 500);
-		bench_python(c, 100);
+		if (!streq(only, "live"))
+			bench_python(c, 100);
 	}
 	if (!*only || streq(only, "files")) {
 		head("Files, 256 MiB");

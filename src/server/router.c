@@ -67,12 +67,12 @@ const struct dialect *route_dialect(const struct server *s, struct str path, str
 	return best;
 }
 
-/* Does the raw segment mean this literal? Decoding in place of the common case, no '%', is a comparison. */
+/* Does the raw segment mean this literal? Mostly no, and at first sight: decoding makes it shorter, never longer. */
 static bool literal_matches(struct str literal, struct str segment)
 {
 	char text[128];
 
-	if (!memchr(segment.p, '%', segment.n))
+	if (segment.n <= literal.n || !memchr(segment.p, '%', segment.n))
 		return str_eq(literal, segment);
 	if (segment.n >= sizeof text)
 		return false;
