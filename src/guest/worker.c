@@ -216,6 +216,27 @@ static int enter(struct work *w, struct err *e)
 	return path_error(e, errno, "cannot enter", cwd ? cwd : w->user.home);
 }
 
+/* Root behind a boundary that leaves it this capability would otherwise read PID 1 by way of /proc: its environment, its descriptors. A
+ * tenant's programs may have it; that the file operations, which the daemon speaks to, can't is the same behind every boundary. */
+static void leave_other_processes_alone(void)
+{
+	enum { CAP_PTRACE = 19 }; /* linux/capability.h, as the two structs: the kernel's headers are not in reach of musl's compiler */
+	struct {
+		uint32_t version;
+		int pid;
+	} head = { 0x20080522, 0 };
+	struct {
+		uint32_t effective, permitted, inheritable;
+	} sets[2];
+
+	if (syscall(SYS_capget, &head, sets) < 0 || !(sets[0].permitted & 1U << CAP_PTRACE))
+		return;
+	sets[0].effective &= ~(1U << CAP_PTRACE);
+	sets[0].permitted &= ~(1U << CAP_PTRACE);
+	sets[0].inheritable &= ~(1U << CAP_PTRACE);
+	(void)syscall(SYS_capset, &head, sets);
+}
+
 static int perform(struct work *w, struct err *e)
 {
 	static int (*const ops[GUEST_OP_COUNT])(struct work *, struct err *) = {
@@ -232,6 +253,7 @@ static int perform(struct work *w, struct err *e)
 	if (r < 0) /* EINVAL: an id beyond the sandbox's own */
 		return err_sys(e, r == -EINVAL ? ERR_INVALID : ERR_UNAVAILABLE, -r, "cannot become user %s",
 		               w->req->user ? w->req->user : w->opt->user);
+	leave_other_processes_alone();
 	if (with_path && (!w->req->path || !w->req->path[0]))
 		return err_set(e, ERR_INVALID, EINVAL, "a path is needed");
 	if ((r = enter(w, e)) < 0)
