@@ -9,6 +9,7 @@
  * Whoever of the two dies, the other ends: the warden leaves the sandboxes running (or, ephemeral, ends them), and the next
  * `caisson serve` adopts them. */
 #include "bin/daemon.h"
+#include "bin/vm.h"
 #include "bin/warden.h"
 #include "boundary/process/process.h"
 #include "warden/doctor.h"
@@ -115,25 +116,32 @@ static int bind_sockets(uv_loop_t *loop, const struct serve_options *o, struct d
 	return rc;
 }
 
-static pid_t start_warden(const struct serve_options *o, int lock, uid_t uid, gid_t gid, int *ret_fd, struct err *e)
+/* ret_machines: its door for the vm boundary; left alone unless `vm`. */
+static pid_t start_warden(const struct serve_options *o, int lock, uid_t uid, gid_t gid, bool vm, int *ret_fd, int *ret_machines, struct err *e)
 {
-	int pair[2];
+	int pair[2], machines[2] = { -EBADF, -EBADF };
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "socketpair");
-	pid_t pid = fork();
+	pid_t pid = vm && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, machines) < 0 ? -1 : fork();
 	if (pid < 0) {
-		close_fd(pair[0]);
-		close_fd(pair[1]);
-		return err_sys(e, ERR_UNAVAILABLE, errno, "cannot start the warden");
+		int cause = errno;
+		for (int i = 0; i < 2; i++) {
+			close_fd(pair[i]);
+			close_fd(machines[i]);
+		}
+		return err_sys(e, ERR_UNAVAILABLE, cause, "cannot start the warden");
 	}
 	if (pid == 0) {
 		setpgid(0, 0); /* a terminal's ^C is for the daemon, which then ends the warden in order */
-		warden_exec(o, pair[1], lock, uid, gid);
+		warden_exec(o, pair[1], machines[1], lock, uid, gid);
 		_exit(127);
 	}
 	close_fd(pair[1]);
+	close_fd(machines[1]);
 	*ret_fd = pair[0];
+	if (vm)
+		*ret_machines = machines[0];
 	return pid;
 }
 
@@ -159,6 +167,35 @@ static void on_warden_lost(void *ctx, const struct err *why)
 	daemon_lost(ctx, why->message);
 }
 
+/* The first is the one of sandboxes that ask for none. */
+static int add_boundaries(const struct serve_options *o, struct daemon *d, uv_loop_t *loop, int warden_fd, const struct vm_parts *vm, int machines,
+			  struct err *e)
+{
+	struct boundary *process = process_boundary_new(loop, warden_fd, on_warden_lost, d);
+	struct boundary *machine = machines < 0 ? NULL : vm_parts_boundary(loop, vm, machines, e);
+	bool first = streq(o->boundary, "vm");
+
+	if (first && machine)
+		daemon_add_boundary(d, machine);
+	daemon_add_boundary(d, process);
+	if (!first && machine)
+		daemon_add_boundary(d, machine);
+	return machines >= 0 && !machine ? -EIO : 0;
+}
+
+/* Whether the vm boundary is offered: not when the host lacks something for it, unless it was asked for. */
+static int look_for_vm(const struct serve_options *o, uid_t uid, gid_t gid, struct vm_parts *ret, struct err *e)
+{
+	if (o->boundary && !streq(o->boundary, "process") && !streq(o->boundary, "vm"))
+		return err_set(e, ERR_INVALID, EINVAL, "--boundary %s: process or vm", o->boundary);
+	int r = vm_parts_find(o, uid, gid, ret, e);
+	if (r < 0 && !streq(o->boundary, "vm") && !streq(o->accelerator, "kvm")) {
+		log_info("msg=\"no vm boundary: %s\"", e->message);
+		return 0;
+	}
+	return r;
+}
+
 static void raise_file_limit(void)
 {
 	struct rlimit r;
@@ -169,19 +206,21 @@ static void raise_file_limit(void)
 	}
 }
 
-static int serve(const struct serve_options *o, struct paths *p, struct daemon **d, uv_loop_t *loop, pid_t *warden, struct err *e)
+static int serve(const struct serve_options *o, struct paths *p, struct vm_parts *vm, struct daemon **d, uv_loop_t *loop, pid_t *warden,
+		 struct err *e)
 {
 	uid_t uid;
 	gid_t gid;
-	int warden_fd = -EBADF, lock;
+	int warden_fd = -EBADF, machines = -EBADF, lock;
 
 	if (geteuid() != 0)
 		return err_set(e, ERR_DENIED, EPERM, "the server needs root to make boundaries: run it with sudo (it gives root up in all but one small process)");
-	if (o->boundary && !streq(o->boundary, "process"))
-		return err_set(e, ERR_UNSUPPORTED, EOPNOTSUPP, "--boundary %s: this version offers: process", o->boundary);
 	if (doctor_require_process(e) < 0)
 		return -ENOSYS;
 	daemon_ids(&uid, &gid);
+	int rc = look_for_vm(o, uid, gid, vm, e);
+	if (rc < 0)
+		return rc;
 	raise_file_limit();
 	umask(022);
 	if (prepare_data(o, p, uid, gid, e) < 0)
@@ -189,25 +228,27 @@ static int serve(const struct serve_options *o, struct paths *p, struct daemon *
 	lock = take_lock(p->lock, e);
 	if (lock < 0)
 		return lock;
-	int rc = bind_sockets(loop, o, d, e);
+	rc = vm->data ? make_folder(vm->data, 0700, uid, gid, e) : 0;
+	if (rc < 0)
+		return rc;
+	rc = bind_sockets(loop, o, d, e);
 	if (rc < 0)
 		return rc;
 	if (chown(o->socket, uid, gid) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "cannot give %s to the daemon", o->socket);
-	*warden = start_warden(o, lock, uid, gid, &warden_fd, e);
+	*warden = start_warden(o, lock, uid, gid, vm->data, &warden_fd, &machines, e);
 	if (*warden < 0)
 		return *warden;
 	rc = drop_privileges(uid, gid, e);
 	if (rc < 0)
 		return rc;
-	struct boundary *b = process_boundary_new(loop, warden_fd, on_warden_lost, *d);
-	daemon_add_boundary(*d, b);
-	return 0;
+	return add_boundaries(o, *d, loop, warden_fd, vm, machines, e);
 }
 
 int serve_main(const struct serve_options *o)
 {
 	struct paths paths = { 0 };
+	struct vm_parts vm = { 0 };
 	struct daemon *d = NULL;
 	pid_t warden = -1;
 	uv_loop_t loop;
@@ -218,7 +259,7 @@ int serve_main(const struct serve_options *o)
 	log_set_name("caissond");
 	prctl(PR_SET_NAME, "caissond");
 	uv_loop_init(&loop);
-	if (serve(o, &paths, &d, &loop, &warden, &e) < 0)
+	if (serve(o, &paths, &vm, &d, &loop, &warden, &e) < 0)
 		fprintf(stderr, "caisson: %s\n", e.message);
 	else
 		code = daemon_run(d, paths.state, paths.key);
@@ -226,6 +267,7 @@ int serve_main(const struct serve_options *o)
 		wait_for_warden(warden);
 	daemon_free(d);
 	paths_done(&paths);
+	vm_parts_done(&vm);
 	uv_loop_close(&loop);
 	return code;
 }

@@ -1,35 +1,55 @@
 #include "bin/warden.h"
 
 #include "bin/guest_blob.h"
+#include "boundary/vm/vm.h"
 #include "warden/warden.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-enum { WARDEN_FD = 3, LOCK_FD = 4, ARGC = 7 };
+enum { WARDEN_FD = 3, LOCK_FD, MACHINES_FD, ARGC = 8 };
 
-void warden_exec(const struct serve_options *o, int fd, int lock, uid_t uid, gid_t gid)
+void warden_exec(const struct serve_options *o, int fd, int machines, int lock, uid_t uid, gid_t gid)
 {
 	char uid_text[16], gid_text[16], level[4];
-	char command[] = WARDEN_COMMAND, name[] = "caisson-warden", yes[] = "ephemeral", no[] = "lasting";
+	char command[] = WARDEN_COMMAND, name[] = "caisson-warden", yes[] = "ephemeral", no[] = "lasting", with[] = "machines", without[] = "no-machines";
 
 	snprintf(uid_text, sizeof uid_text, "%u", uid);
 	snprintf(gid_text, sizeof gid_text, "%u", gid);
 	snprintf(level, sizeof level, "%u", (unsigned)o->log_level);
 	auto_free char *images = xstrdup(o->images), *data = xstrdup(o->data), *socket = xstrdup(o->socket);
-	char *argv[] = { name, command, images, data, socket, o->ephemeral ? yes : no, uid_text, gid_text, level, NULL };
+	char *argv[] = { name, command, images, data, socket, o->ephemeral ? yes : no, uid_text, gid_text, level, machines < 0 ? without : with, NULL };
 
-	/* both may already be 3 or 4: move them out of the way first */
-	int high = fcntl(fd, F_DUPFD_CLOEXEC, 10), high_lock = fcntl(lock, F_DUPFD_CLOEXEC, 10);
-	if (high < 0 || high_lock < 0 || dup2(high, WARDEN_FD) < 0 || dup2(high_lock, LOCK_FD) < 0)
+	/* they may already be 3 to 5: move them out of the way first */
+	int high = fcntl(fd, F_DUPFD_CLOEXEC, 10), high_lock = fcntl(lock, F_DUPFD_CLOEXEC, 10),
+	    high_machines = machines < 0 ? -EBADF : fcntl(machines, F_DUPFD_CLOEXEC, 10);
+	if (high < 0 || high_lock < 0 || dup2(high, WARDEN_FD) < 0 || dup2(high_lock, LOCK_FD) < 0 ||
+	    (machines >= 0 && dup2(high_machines, MACHINES_FD) < 0))
 		return;
-	if (close_range(LOCK_FD + 1, ~0u, 0) < 0)
+	if (close_range((machines < 0 ? LOCK_FD : MACHINES_FD) + 1u, ~0u, 0) < 0)
 		return;
 	execv("/proc/self/exe", argv);
 	fprintf(stderr, "caisson: cannot start the warden: %m\n");
+}
+
+/* What is in the folder of the vm boundary is the daemon's, and taken away with no other rights than the daemon's. */
+static void remove_machines(const char *data, uid_t uid, gid_t gid)
+{
+	auto_free char *folder = xasprintf("%s/vm", data);
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		if (setresgid(gid, gid, gid) == 0 && setresuid(uid, uid, uid) == 0)
+			vm_data_remove(folder);
+		_exit(0);
+	}
+	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
 }
 
 /* After the daemon: its socket file is ours to remove (it has no right to), and so are the data of an ephemeral server. The lock
@@ -42,7 +62,7 @@ static void tidy_up(const char *socket, const char *data, bool ephemeral)
 	static const char *const files[] = {
 		"state/caisson.db", "state/caisson.db-wal", "state/caisson.db-shm", "api-key", "lock",
 	};
-	static const char *const folders[] = { "state/runs", "state", "disks" };
+	static const char *const folders[] = { "state/runs", "state", "disks", "vm" };
 	int dir = open(data, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (dir < 0)
 		return;
@@ -73,6 +93,7 @@ int warden_command(int argc, char **argv)
 		.guest_len = guest_blob_len(),
 		.log_level = (enum log_level)level,
 		.end_all = ephemeral,
+		.machines = streq(argv[7], "machines") ? MACHINES_FD : 0,
 	};
 	log_set_level(o.log_level);
 	log_set_name("warden");
@@ -81,6 +102,8 @@ int warden_command(int argc, char **argv)
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	int status = warden_main(WARDEN_FD, &o);
+	if (ephemeral)
+		remove_machines(argv[1], o.daemon_uid, o.daemon_gid);
 	tidy_up(argv[2], argv[1], ephemeral);
 	return status;
 }

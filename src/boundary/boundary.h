@@ -71,6 +71,8 @@ struct boundary_ops {
 	void (*list_snapshots)(struct boundary *b, boundary_snapshots_fn done, void *ctx);
 	/* A connected stream to PID 1: non-blocking, close-on-exec, owned by the caller. Returns it or a negative errno. */
 	int (*open_guest)(struct boundary *b, const char *id, struct err *e);
+	/* What the machines run on ("kvm", "emulated"), as far as it is known by now; NULL for a kind that has no such thing. */
+	const char *(*accelerator)(struct boundary *b);
 	void (*free)(struct boundary *b); /* leaves the sandboxes alone */
 };
 

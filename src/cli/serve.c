@@ -3,13 +3,14 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 
-enum { OPT_LISTEN = 1, OPT_SOCKET, OPT_IMAGES, OPT_BOUNDARY, OPT_PUBLIC_URL, OPT_PREVIEW_DOMAIN, OPT_LIFETIME_FD, OPT_EPHEMERAL, OPT_LOG };
+enum { OPT_LISTEN = 1, OPT_SOCKET, OPT_IMAGES, OPT_BOUNDARY, OPT_ACCELERATOR, OPT_PUBLIC_URL, OPT_PREVIEW_DOMAIN, OPT_LIFETIME_FD, OPT_EPHEMERAL, OPT_LOG };
 
 static const struct option_spec options[] = {
 	{ OPT_LISTEN, 0, "listen", "ADDRESS", "HOST:PORT (default: 127.0.0.1:4780), or none" },
 	{ OPT_SOCKET, 0, "socket", "PATH", "unix socket (default: /run/caisson/api.sock; with --data: DIR/api.sock)" },
 	{ OPT_IMAGES, 0, "images", "DIR", "folder of images (default: the one of this machine, as `image ls` shows it)" },
-	{ OPT_BOUNDARY, 0, "boundary", "KIND", "boundary of sandboxes that ask for none: process" },
+	{ OPT_BOUNDARY, 0, "boundary", "KIND", "boundary of sandboxes that ask for none: process (default) or vm" },
+	{ OPT_ACCELERATOR, 0, "accelerator", "KIND", "of the vm boundary: kvm or emulated (default: kvm where it works)" },
 	{ OPT_PUBLIC_URL, 0, "public-url", "URL", "how clients reach this server, for links to ports" },
 	{ OPT_PREVIEW_DOMAIN, 0, "preview-domain", "DOMAIN", "every name under it leads here: links to ports are PORT-ID.DOMAIN" },
 	{ OPT_LOG, 0, "log", "LEVEL", "debug, info, warn or error (default: $CAISSON_LOG, else warn)" },
@@ -53,6 +54,9 @@ static int run(struct cli *cli, int argc, char **argv)
 		case OPT_BOUNDARY:
 			s.boundary = a.value;
 			break;
+		case OPT_ACCELERATOR:
+			s.accelerator = a.value;
+			break;
 		case OPT_PUBLIC_URL:
 			s.public_url = a.value;
 			break;
@@ -77,6 +81,8 @@ static int run(struct cli *cli, int argc, char **argv)
 		return a.exit_code;
 	if (log && *log && !log_level(log, &s.log_level))
 		return cli_usage(cli, "--log %s: expected debug, info, warn or error", log);
+	if (s.accelerator && !streq(s.accelerator, "kvm") && !streq(s.accelerator, "emulated"))
+		return cli_usage(cli, "--accelerator %s: expected kvm or emulated", s.accelerator);
 	/* An ephemeral server is somebody's private one: on TCP only when asked to. */
 	s.listen = streq(listen, "none") ? NULL : listen ? listen : s.ephemeral ? NULL : "127.0.0.1:4780";
 	auto_free char *data = cli_data_folder(cli), *at = socket ? cli_absolute(socket) : cli_socket_path(cli),

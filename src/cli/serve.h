@@ -11,6 +11,7 @@ struct serve_options {
 	const char *listen;     /* "127.0.0.1:4780"; NULL = no TCP */
 	const char *socket;     /* path of the unix socket: never NULL, absolute; its folder may have to be made */
 	const char *boundary;   /* default boundary of new sandboxes; NULL = the server's choice */
+	const char *accelerator; /* of the vm boundary: "kvm", "emulated"; NULL = KVM where it works */
 	const char *public_url; /* how clients reach it (preview links); NULL = from the address */
 	const char *preview_domain; /* wildcard domain of links to ports; NULL = links by path */
 	int lifetime_fd;        /* read end of a pipe: when it closes, the server deletes its sandboxes and ends. -1 = none */

@@ -78,6 +78,13 @@ void warden_set_busy(struct warden *w, struct sandbox *s, bool busy)
 		s->next_busy->prev_busy = s->prev_busy;
 }
 
+/* Closing it is not enough: a machine's pidfd is open in the daemon as well, and would go on telling of a sandbox that is no more. */
+static void unwatch(struct warden *w, const struct sandbox *s)
+{
+	if (s->pidfd >= 0)
+		(void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, s->pidfd, NULL);
+}
+
 void warden_forget(struct warden *w, struct sandbox *s)
 {
 	struct sandbox **at = bucket(w, s->record.id);
@@ -92,6 +99,7 @@ void warden_forget(struct warden *w, struct sandbox *s)
 		s->waiters = one->next;
 		free(one);
 	}
+	unwatch(w, s);
 	close_fd(s->pidfd);
 	close_fd(s->mounts);
 	free(s);
@@ -232,6 +240,7 @@ static void on_end(struct warden *w, struct sandbox *s)
 	(void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, s->pidfd, NULL);
 	if (s->untold)
 		cgroup_kill(&w->groups, s->record.id); /* strays that entered the group but not the pid namespace: none are known */
+	unwatch(w, s);
 	sandbox_ended(&w->keeper, s);
 	s->destroying |= s->record.machine; /* nothing of one is kept */
 	warden_sweep(w, s);

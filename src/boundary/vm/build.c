@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "boundary/vm/ask.h"
-#include "boundary/vm/place.h"
+#include "boundary/vm/vmdir.h"
 #include "boundary/vm/qemu.h"
 #include "boundary/vm/template_int.h"
 #include "wire/guest.h"
@@ -19,13 +19,12 @@
  *
  * The machine is not stopped before it is saved, or its copies would begin stopped. Nothing runs in it by then but the guest, which waits. */
 
-enum { BOOT_MS = 180000 };
-
 struct build {
 	const struct template_host *host;
 	const struct template_need *need;
 	const char *path;
 	int dir, ram, state;
+	uint64_t boot_ms;
 	uv_process_t mkfs;
 	struct qemu *qemu;
 	struct ask *ask;
@@ -129,9 +128,9 @@ static void on_started(void *ctx, const struct err *e)
 		tell(b, e);
 		return;
 	}
-	int fd = place_connect(b->dir, "guest");
+	int fd = vmdir_connect(b->dir, "guest");
 	if (fd >= 0) {
-		b->ask = ask_new(b->host->qemu->loop, fd, put_setup, GUEST_SETUP_DONE, BOOT_MS, on_setup, b);
+		b->ask = ask_new(b->host->qemu->loop, fd, put_setup, GUEST_SETUP_DONE, b->boot_ms, on_setup, b);
 		return;
 	}
 	(void)err_sys(&failed, ERR_UNAVAILABLE, -fd, "connect to the virtual machine's serial port");
@@ -152,8 +151,8 @@ static int boot(struct build *b, struct err *e)
 	char id[37];
 	auto_fd int kernel = open(h->kernel, O_RDONLY | O_CLOEXEC);
 	auto_fd int disk = openat(b->dir, "disk", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-	auto_fd int guest = place_listen(b->dir, "guest");
-	auto_fd int qmp = place_listen(b->dir, "qmp");
+	auto_fd int guest = vmdir_listen(b->dir, "guest");
+	auto_fd int qmp = vmdir_listen(b->dir, "qmp");
 
 	b->ram = memory_file("ram", b->need->memory_mib << 20);
 	b->state = memory_file("state", 0);
@@ -162,6 +161,8 @@ static int boot(struct build *b, struct err *e)
 	if (disk < 0 || guest < 0 || qmp < 0 || b->ram < 0 || b->state < 0)
 		return err_set(e, ERR_UNAVAILABLE, EIO, "open the template's disk, sockets or memory");
 	random_uuid(id);
+	if (vmdir_write(b->dir, "id", id) < 0) /* whoever finds it running when we have gone can end it */
+		return err_set(e, ERR_UNAVAILABLE, EIO, "write down the template's machine");
 	struct launch l = { .id = id,
 			    .image = b->need->image,
 			    .plan = template_plan(b->need, h->kvm, h->tsc_khz),
@@ -195,7 +196,8 @@ static void on_mkfs(uv_process_t *p, int64_t status, int signal)
 	}
 }
 
-struct build *build_new(const struct template_host *h, const struct template_need *need, const char *path, int dir, built_fn done, void *ctx)
+struct build *build_new(const struct template_host *h, const struct template_need *need, const char *path, int dir, uint64_t boot_ms, built_fn done,
+			void *ctx)
 {
 	struct build *b = xcalloc(1, sizeof *b);
 	auto_free char *disk = xasprintf("%s/disk", path);
@@ -205,9 +207,9 @@ struct build *build_new(const struct template_host *h, const struct template_nee
 	char *env[] = { path_env, NULL };
 	uv_process_options_t o = { .exit_cb = on_mkfs, .file = "mke2fs", .args = (char **)(uintptr_t)args, .env = env };
 
-	*b = (struct build){ .host = h, .need = need, .path = path, .dir = dir, .ram = -EBADF, .state = -EBADF, .done = done, .ctx = ctx };
+	*b = (struct build){ .host = h, .need = need, .path = path, .dir = dir, .ram = -EBADF, .state = -EBADF, .boot_ms = boot_ms, .done = done, .ctx = ctx };
 	b->mkfs.data = b;
-	(void)place_make_disk(dir, need->disk_mib, NULL); /* if not, mke2fs says so */
+	(void)vmdir_make_disk(dir, need->disk_mib, NULL); /* if not, mke2fs says so */
 	int r = uv_spawn(h->qemu->loop, &b->mkfs, &o);
 	if (r < 0) {
 		log_warn("msg=\"mke2fs (package e2fsprogs): %s\"", uv_strerror(r));

@@ -1,6 +1,6 @@
 #include "base/log.h"
 #include "boundary/vm/ask.h"
-#include "boundary/vm/place.h"
+#include "boundary/vm/vmdir.h"
 #include "boundary/vm/vm_int.h"
 
 #include <errno.h>
@@ -98,7 +98,7 @@ static void finish(struct machine *m, const struct err *why)
 
 	memcpy(id, m->id, sizeof id);
 	machine_forget(m);
-	int r = remove ? place_remove(v->data, id, &e) : 0;
+	int r = remove ? vmdir_remove(v->data, id, &e) : 0;
 	machine_tell(&start, &copy);
 	machine_tell(&stop, r < 0 ? &e : NULL);
 	machine_tell(&destroy, r < 0 ? &e : NULL);
@@ -175,7 +175,7 @@ static void on_setup(void *ctx, const struct err *e)
 	m->remove = false; /* of a create: from now on there is something to keep */
 	m->template[0] = '\0';
 	m->state = MACHINE_RUNNING;
-	(void)place_write(m->dir, "ready", "");
+	(void)vmdir_write(m->dir, "ready", "");
 	machine_tell(&m->start, NULL);
 }
 
@@ -207,7 +207,7 @@ static void on_started(void *ctx, const struct err *e)
 		return;
 	}
 	m->state = MACHINE_BOOTING;
-	int fd = place_connect(m->dir, "guest");
+	int fd = vmdir_connect(m->dir, "guest");
 	if (fd < 0) {
 		(void)err_sys(&failed, ERR_UNAVAILABLE, -fd, "connect to the virtual machine's serial port");
 		give_up(m, &failed, "the virtual machine did not become ready");
@@ -226,15 +226,15 @@ static int launch(struct machine *m, enum vmm_begin begin, int ram, int kernel, 
 	const struct vmm_plan plan = {
 		.begin = begin,
 		.ram = ram < 0 ? VMM_RAM_OWN : VMM_RAM_COPIED,
-		.kvm = v->kvm,
+		.kvm = templates_kvm(v->templates),
 		.keep_disk = !m->ephemeral,
 		.tsc_khz = v->tsc_khz,
 		.cpu_millis = (uint64_t)(m->resources.cpus * 1000 + 0.5),
 		.memory_mib = m->resources.memory_mib,
 	};
 	auto_fd int disk = openat(m->dir, "disk", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-	auto_fd int guest = place_listen(m->dir, "guest");
-	auto_fd int qmp = place_listen(m->dir, "qmp");
+	auto_fd int guest = vmdir_listen(m->dir, "guest");
+	auto_fd int qmp = vmdir_listen(m->dir, "qmp");
 
 	if (disk < 0 || guest < 0 || qmp < 0)
 		return err_set(e, ERR_UNAVAILABLE, EIO, "open the sandbox's disk or sockets");
@@ -260,14 +260,14 @@ static void on_template(void *ctx, const struct err *why, const struct template 
 	auto_free char *path = xasprintf("/proc/self/fd/%d", t->state);
 	m->state_fd = open(path, O_RDONLY | O_CLOEXEC); /* an offset of its own */
 	snprintf(m->template, sizeof m->template, "%s", t->key);
-	int r = m->state_fd < 0 ? err_sys(&e, ERR_UNAVAILABLE, errno, "open the template's state") : place_copy_disk(m->dir, t->disk, &e);
+	int r = m->state_fd < 0 ? err_sys(&e, ERR_UNAVAILABLE, errno, "open the template's state") : vmdir_copy_disk(m->dir, t->disk, &e);
 	if (r == 0)
 		r = launch(m, VMM_INCOMING, t->ram, -EBADF, &e);
 	if (r < 0)
 		finish(m, &e);
 }
 
-void machine_make(struct machine *m)
+static void want_template(struct machine *m, template_fn done)
 {
 	const struct template_need need = { .image = m->image,
 					    .cpus = (unsigned)ceil(m->resources.cpus),
@@ -275,16 +275,40 @@ void machine_make(struct machine *m)
 					    .disk_mib = m->resources.disk_mib };
 
 	m->state = MACHINE_WAITING;
-	templates_get(m->vm->templates, &need, on_template, m);
+	templates_get(m->vm->templates, &need, done, m);
 }
 
-int machine_boot(struct machine *m, struct err *e)
+void machine_make(struct machine *m)
+{
+	want_template(m, on_template);
+}
+
+static int boot(struct machine *m, struct err *e)
 {
 	auto_fd int kernel = open(m->vm->kernel, O_RDONLY | O_CLOEXEC);
 
 	if (kernel < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "open the kernel %s", m->vm->kernel);
 	return launch(m, VMM_BOOT, -EBADF, kernel, e);
+}
+
+static void on_settled(void *ctx, const struct err *why, const struct template *t)
+{
+	struct machine *m = ctx;
+	struct err e;
+
+	(void)t;
+	m->state = MACHINE_LAUNCHING; /* it waits for no template any more */
+	if (why || boot(m, &e) < 0)
+		finish(m, why ? why : &e);
+}
+
+int machine_boot(struct machine *m, struct err *e)
+{
+	if (templates_settled(m->vm->templates))
+		return boot(m, e);
+	want_template(m, on_settled); /* whether KVM works is found out by that */
+	return 0;
 }
 
 void machine_take_spec(struct machine *m, const struct boundary_spec *s)
@@ -332,7 +356,7 @@ void machine_stop(struct machine *m)
 	if (m->state == MACHINE_ENDING)
 		return;
 	m->remove |= m->destroy.done != NULL;
-	int fd = m->state == MACHINE_RUNNING && !m->remove && !m->ephemeral ? (machine_close_client(m), place_connect(m->dir, "guest")) : -EBADF;
+	int fd = m->state == MACHINE_RUNNING && !m->remove && !m->ephemeral ? (machine_close_client(m), vmdir_connect(m->dir, "guest")) : -EBADF;
 	if (fd < 0) {
 		end(m);
 		return;
@@ -345,8 +369,8 @@ void machine_stop(struct machine *m)
 
 int machine_adopt(struct vm *v, const char *id)
 {
-	auto_fd int dir = place_open(v->data, id);
-	auto_free char *limits = dir < 0 ? NULL : place_read(dir, "limits");
+	auto_fd int dir = vmdir_open(v->data, id);
+	auto_free char *limits = dir < 0 ? NULL : vmdir_read(dir, "limits");
 	unsigned long long memory = 0, millis = 0, disk = 0, pids = 0;
 
 	if (dir < 0)

@@ -1,7 +1,7 @@
 #include "boundary/vm/qemu.h"
 
 #include "boundary/vm/monitor.h"
-#include "boundary/vm/place.h"
+#include "boundary/vm/vmdir.h"
 #include "boundary/vm/vmm.h"
 #include "sys/process.h"
 
@@ -165,7 +165,7 @@ static void watch(struct qemu *q, pid_t pid, int pidfd)
 	uv_timer_init(q->host->loop, &q->beat);
 	(void)uv_poll_init(q->host->loop, &q->poll, pidfd);
 	uv_poll_start(&q->poll, UV_READABLE, on_ended);
-	int fd = place_connect(q->dir, "qmp");
+	int fd = vmdir_connect(q->dir, "qmp");
 	if (fd < 0)
 		return;
 	q->monitor = monitor_new(q->host->loop, fd, on_event, q);
@@ -190,7 +190,7 @@ static void on_launched(void *ctx, const struct err *why, pid_t pid, int pidfd)
 	}
 	auto_free char *record = vmm_record(pid);
 	watch(q, pid, pidfd);
-	if (!record || place_write(q->dir, "vmm", record) < 0)
+	if (!record || vmdir_write(q->dir, "vmm", record) < 0)
 		kill_because(q, "the virtual machine's process could not be written down");
 	else if (!q->monitor)
 		kill_because(q, "QEMU's monitor could not be connected to");
@@ -217,7 +217,7 @@ void qemu_start(struct qemu *q, struct launch *l)
 
 int qemu_adopt(struct qemu *q, const char *id)
 {
-	auto_free char *record = place_read(q->dir, "vmm");
+	auto_free char *record = vmdir_read(q->dir, "vmm");
 	pid_t pid;
 	int pidfd = record ? vmm_find(record, &pid) : -ESRCH;
 

@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "boundary/vm/build.h"
-#include "boundary/vm/place.h"
+#include "boundary/vm/vmdir.h"
 #include "boundary/vm/template_int.h"
 #include "boundary/vm/transfer.h"
 
@@ -16,14 +16,14 @@
 
 /* Theory of operation. An entry is in the table from when it is first wanted.
  *
- *   QUEUED -> LOADING (from DATA/templates/KEY) -> READY
+ *   QUEUED -> LOADING (from FOLDER/KEY) -> READY
  *      |          | not there, damaged
- *      +----------+-> BUILDING (in DATA/templates/.new-KEY) -> READY, while it is stored -> renamed to KEY
+ *      +----------+-> BUILDING (in FOLDER/.new-KEY) -> READY, while it is stored -> renamed to KEY
  *
  * One is loading or building at a time; the others are QUEUED. READY ones are at most MAX_READY: the one unused for the longest goes. An
  * entry that fails is gone, with those that waited told why, and the next who wants it has it tried again. */
 
-enum { MAX_READY = 8, MAX_REFRESHED = 4 };
+enum { MAX_READY = 8, MAX_REFRESHED = 4, BOOT_MS = 180000, KVM_TRIAL_MS = 30000 };
 enum entry_state { QUEUED, LOADING, BUILDING, READY };
 
 struct waiter {
@@ -53,6 +53,7 @@ struct templates {
 	char *folder, *fixed; /* fixed: all that the key depends on and that stays while we run */
 	struct entry *entries;
 	struct entry *busy;
+	bool settled; /* host.kvm has been seen to be right */
 };
 
 static void go_on(struct templates *t);
@@ -126,10 +127,39 @@ static void tell_waiters(struct entry *e, const struct err *why)
 	}
 }
 
+/* They wait for the one that is made instead. */
+static void without_kvm(struct entry *e)
+{
+	struct templates *t = e->all;
+	struct waiter *w = e->waiters;
+	struct template_need need = e->need;
+	auto_free char *image = xstrdup(need.image);
+
+	need.image = image;
+	log_warn("msg=\"no machine comes up with this host's KVM: machines are emulated\"");
+	t->host.kvm = false;
+	t->settled = true;
+	template_no_kvm_write(&t->host, t->fixed);
+	e->waiters = NULL;
+	drop(e, true);
+	while (w) {
+		struct waiter *next = w->next;
+		templates_get(t, &need, w->done, w->ctx);
+		free(w);
+		w = next;
+	}
+	go_on(t);
+}
+
 static void fail(struct entry *e, const struct err *why)
 {
 	struct templates *t = e->all;
 	struct err copy = *why;
+
+	if (!t->settled && t->host.kvm && e->state == BUILDING) {
+		without_kvm(e);
+		return;
+	}
 
 	err_prefix(&copy, "no template of this image could be made");
 	log_warn("key=%.12s msg=\"%s\"", e->t.key, copy.message);
@@ -203,11 +233,13 @@ static void on_built(void *ctx, const struct err *why, int ram, int state)
 		return;
 	}
 	build_free(take_ptr(&e->build));
+	e->all->settled = true;
 	e->t.ram = ram;
 	e->t.state = state;
 	e->t.disk = openat(e->dir, "disk", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	(void)unlinkat(e->dir, "guest", 0);
 	(void)unlinkat(e->dir, "qmp", 0);
+	(void)unlinkat(e->dir, "id", 0);
 	e->files[0] = openat(e->dir, "ram", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	e->files[1] = openat(e->dir, "state", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	e->transfer = transfer_new(e->all->host.qemu->loop,
@@ -232,7 +264,7 @@ static void build(struct entry *e)
 		fail(e, &why);
 		return;
 	}
-	e->build = build_new(&e->all->host, &e->need, e->path, e->dir, on_built, e);
+	e->build = build_new(&e->all->host, &e->need, e->path, e->dir, e->all->settled ? BOOT_MS : KVM_TRIAL_MS, on_built, e);
 	if (!e->build) {
 		(void)err_set(&why, ERR_UNAVAILABLE, ENOENT, "mke2fs (package e2fsprogs) could not be run");
 		fail(e, &why);
@@ -256,6 +288,7 @@ static void on_loaded(void *ctx, int r, const struct transfer_file files[TRANSFE
 	if (r == 0) {
 		e->t.disk = take_fd(&e->files[2]);
 		close_files(e);
+		e->all->settled = true;
 		ready(e);
 		return;
 	}
@@ -384,13 +417,26 @@ struct templates *templates_new(const struct template_host *h)
 	struct templates *t = xcalloc(1, sizeof *t);
 
 	t->host = *h;
-	t->folder = xasprintf("%s/templates", h->data);
+	t->folder = xstrdup(h->folder);
 	t->fixed = template_fixed(h);
 	(void)mkdir(t->folder, 0700);
 	auto_free char *host = template_host_sum(t->fixed);
-	template_sweep(t->folder, host, refresh, t);
+	if (h->kvm && template_no_kvm(h, t->fixed))
+		t->host.kvm = false;
+	t->settled = !t->host.kvm;
+	template_sweep(h, t->folder, host, refresh, t);
 	go_on(t);
 	return t;
+}
+
+bool templates_kvm(const struct templates *t)
+{
+	return t->host.kvm;
+}
+
+bool templates_settled(const struct templates *t)
+{
+	return t->settled;
 }
 
 void templates_free(struct templates *t)

@@ -5,7 +5,7 @@
  * that fits no longer is simply not found, and another is made. Making one takes a boot, and is done one at a time; who wants it waits.
  *
  * The memory is a file that every copy maps privately. QEMU opens it for writing all the same, and a copy that its tenant has taken over could
- * change what the others see: so it is a memory file that is sealed as soon as its maker has ended. DATA/templates/KEY has what is needed to
+ * change what the others see: so it is a memory file that is sealed as soon as its maker has ended. FOLDER/KEY has what is needed to
  * have it again after a restart of the daemon, with a hash over it: a damaged one is thrown away. */
 #ifndef CAISSON_BOUNDARY_VM_TEMPLATE_H
 #define CAISSON_BOUNDARY_VM_TEMPLATE_H
@@ -14,7 +14,7 @@
 
 struct template_host { /* what templates are made with; strings borrowed for the templates' life */
 	const struct qemu_host *qemu;
-	const char *kernel, *data;
+	const char *kernel, *folder; /* folder: for what is kept of them; of this daemon alone */
 	int initrd;
 	bool kvm;
 	uint64_t tsc_khz;
@@ -32,6 +32,8 @@ struct template {
 	int ram, state, disk; /* files; none is to be changed */
 };
 
+/* A KVM that is there need not be usable (nested ones are where that is seen): it is believed once a template has come up with it. If the
+ * first does not, all are emulated from then on, and a note in the folder says so to the next daemon of this boot. */
 struct templates;
 struct templates *templates_new(const struct template_host *h);
 void templates_free(struct templates *t); /* calls nobody */
@@ -39,11 +41,13 @@ void templates_free(struct templates *t); /* calls nobody */
 /* done: once, perhaps before this returns; the template is valid during the call. */
 typedef void (*template_fn)(void *ctx, const struct err *e, const struct template *);
 void templates_get(struct templates *t, const struct template_need *need, template_fn done, void *ctx);
+bool templates_kvm(const struct templates *t);    /* whether machines are to use it, as far as is known */
+bool templates_settled(const struct templates *t); /* that is known */
 void templates_cancel(struct templates *t, void *ctx); /* the wait with that ctx */
 /* A copy of it did not come to life: it is not used again. */
 void templates_doubt(struct templates *t, const char *key);
 
-/* Takes all that is stored of them out of a data folder; nobody may be using it. */
-void templates_remove(const char *data);
+/* Takes all that is stored of them away, and the folder; nobody may be using it. */
+void templates_remove(const char *folder);
 
 #endif

@@ -21,8 +21,12 @@ int template_meta_write(int dir, const struct template_need *n, const char *host
 int template_meta_read(int dir, struct template_need *ret_need, char **ret_host, struct template_sums *ret_sums);
 
 void template_folder_remove(const char *path); /* also when there is none */
-/* Removes what is unfinished or of another host; what those were made for is told, once each. */
-void template_sweep(const char *folder, const char *host, void (*outdated)(void *ctx, const struct template_need *n), void *ctx);
+/* Ends and removes what is unfinished, removes what is of another host; what those were made for is told, once each. */
+void template_sweep(const struct template_host *h, const char *folder, const char *host, void (*outdated)(void *ctx, const struct template_need *n), void *ctx);
+
+/* The note that KVM did not work in this boot. */
+bool template_no_kvm(const struct template_host *h, const char *fixed);
+void template_no_kvm_write(const struct template_host *h, const char *fixed);
 
 int template_seal(int fd); /* -EBUSY while somebody has it mapped for writing */
 

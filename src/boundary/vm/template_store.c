@@ -1,6 +1,7 @@
 #include "base/buf.h"
-#include "boundary/vm/place.h"
+#include "boundary/vm/vmdir.h"
 #include "boundary/vm/template_int.h"
+#include "boundary/vm/vmm.h"
 #include "sys/process.h"
 
 #include <dirent.h>
@@ -127,12 +128,12 @@ int template_meta_write(int dir, const struct template_need *n, const char *host
 	auto_free char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
 
 	json_decref(j);
-	return text ? place_write(dir, "meta", text) : -ENOMEM;
+	return text ? vmdir_write(dir, "meta", text) : -ENOMEM;
 }
 
 int template_meta_read(int dir, struct template_need *ret_need, char **ret_host, struct template_sums *ret_sums)
 {
-	auto_free char *text = place_read(dir, "meta");
+	auto_free char *text = vmdir_read(dir, "meta");
 	const char *image, *host, *sums[TRANSFER_FILES];
 	int cpus, r = -EBADMSG;
 	json_int_t memory, disk;
@@ -155,7 +156,7 @@ int template_meta_read(int dir, struct template_need *ret_need, char **ret_host,
 
 void template_folder_remove(const char *path)
 {
-	static const char *const names[] = { "meta", "ram", "state", "disk", "guest", "qmp", "vmm", "meta.new", "vmm.new" };
+	static const char *const names[] = { "meta", "ram", "state", "disk", "guest", "qmp", "vmm", "id", "meta.new", "vmm.new", "id.new" };
 	auto_fd int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
 	for (size_t i = 0; dir >= 0 && i < ARRAY_LEN(names); i++)
@@ -172,12 +173,23 @@ static bool is_current(int dir, const char *host, struct template_need *ret_need
 	return template_meta_read(dir, ret_need, &of, &sums) == 0 && streq(of, host);
 }
 
-void template_sweep(const char *folder, const char *host, void (*outdated)(void *ctx, const struct template_need *n), void *ctx)
+/* A machine that a former daemon was making a template of. */
+static void end_unfinished(const struct template_host *h, int dir)
+{
+	auto_free char *record = vmdir_read(dir, "vmm"), *id = vmdir_read(dir, "id");
+	pid_t pid;
+	auto_fd int pidfd = record && id ? vmm_find(record, &pid) : -ESRCH;
+
+	if (pidfd >= 0)
+		h->qemu->launcher->kill(h->qemu->launcher, id, pidfd);
+}
+
+void template_sweep(const struct template_host *h, const char *folder, const char *host, void (*outdated)(void *ctx, const struct template_need *n), void *ctx)
 {
 	DIR *d = opendir(folder);
 
 	for (const struct dirent *entry; d && (entry = readdir(d));) {
-		if (streq(entry->d_name, ".") || streq(entry->d_name, ".."))
+		if (streq(entry->d_name, ".") || streq(entry->d_name, "..") || streq(entry->d_name, "no-kvm"))
 			continue;
 		auto_free char *path = xasprintf("%s/%s", folder, entry->d_name);
 		auto_fd int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -186,6 +198,8 @@ void template_sweep(const char *folder, const char *host, void (*outdated)(void 
 			free((void *)(uintptr_t)need.image);
 			continue;
 		}
+		if (dir >= 0)
+			end_unfinished(h, dir);
 		template_folder_remove(path);
 		if (need.image)
 			outdated(ctx, &need);
@@ -195,9 +209,27 @@ void template_sweep(const char *folder, const char *host, void (*outdated)(void 
 		closedir(d);
 }
 
-void templates_remove(const char *data)
+bool template_no_kvm(const struct template_host *h, const char *fixed)
 {
-	auto_free char *folder = xasprintf("%s/templates", data);
+	auto_free char *host = template_host_sum(fixed);
+	auto_fd int dir = vmdir_open(h->folder, "");
+	auto_free char *of = dir < 0 ? NULL : vmdir_read(dir, "no-kvm");
+
+	return streq(of, host);
+}
+
+void template_no_kvm_write(const struct template_host *h, const char *fixed)
+{
+	auto_free char *host = template_host_sum(fixed);
+	auto_fd int dir = vmdir_open(h->folder, "");
+
+	if (dir >= 0)
+		(void)vmdir_write(dir, "no-kvm", host);
+}
+
+void templates_remove(const char *folder)
+{
+	auto_fd int at = vmdir_open(folder, "");
 	DIR *d = opendir(folder);
 
 	for (const struct dirent *entry; d && (entry = readdir(d));) {
@@ -207,6 +239,8 @@ void templates_remove(const char *data)
 	}
 	if (d)
 		closedir(d);
+	if (at >= 0)
+		(void)unlinkat(at, "no-kvm", 0);
 	(void)rmdir(folder);
 }
 

@@ -1,7 +1,7 @@
 #include "boundary/vm/vm.h"
 
 #include "boundary/vm/ask.h"
-#include "boundary/vm/place.h"
+#include "boundary/vm/vmdir.h"
 #include "boundary/vm/vm_int.h"
 
 #include <dirent.h>
@@ -28,15 +28,15 @@ static int write_limits(const struct machine *m)
 	snprintf(text, sizeof text, "%llu %llu %llu %llu", (unsigned long long)m->resources.memory_mib,
 		 (unsigned long long)(m->resources.cpus * 1000 + 0.5), (unsigned long long)m->resources.disk_mib,
 		 (unsigned long long)m->resources.pids);
-	int r = place_write(m->dir, "limits", text);
-	return r == 0 && m->ephemeral ? place_write(m->dir, "ephemeral", "") : r;
+	int r = vmdir_write(m->dir, "limits", text);
+	return r == 0 && m->ephemeral ? vmdir_write(m->dir, "ephemeral", "") : r;
 }
 
 static int check_spec(const struct boundary_spec *s, struct err *e)
 {
 	const char *hex = strncmp(s->image_digest, "sha256:", 7) == 0 ? s->image_digest + 7 : "";
 
-	if (!place_id_valid(s->id) || strlen(hex) != 64 || strspn(hex, "0123456789abcdef") != 64)
+	if (!vmdir_id_valid(s->id) || strlen(hex) != 64 || strspn(hex, "0123456789abcdef") != 64)
 		return err_set(e, ERR_INVALID, EINVAL, "not a sandbox id, or not an image's digest");
 	if (s->resources.memory_mib < 128)
 		return err_set(e, ERR_UNSUPPORTED, EINVAL, "a virtual machine needs 128 MiB of memory");
@@ -48,10 +48,10 @@ static int create(struct vm *v, const struct boundary_spec *s, boundary_done_fn 
 	int r = check_spec(s, e);
 
 	if (r == 0)
-		r = place_make(v->data, s->id, e);
+		r = vmdir_make(v->data, s->id, e);
 	if (r < 0)
 		return r;
-	int dir = place_open(v->data, s->id);
+	int dir = vmdir_open(v->data, s->id);
 	if (dir < 0)
 		return err_sys(e, ERR_UNAVAILABLE, -dir, "open the sandbox's folder");
 	struct machine *m = machine_new(v, s->id, dir);
@@ -59,7 +59,7 @@ static int create(struct vm *v, const struct boundary_spec *s, boundary_done_fn 
 	r = write_limits(m);
 	if (r < 0) {
 		machine_forget(m);
-		(void)place_remove(v->data, s->id, NULL);
+		(void)vmdir_remove(v->data, s->id, NULL);
 		return err_sys(e, ERR_UNAVAILABLE, -r, "write down the sandbox's limits");
 	}
 	m->remove = true; /* until it has answered, failing leaves nothing */
@@ -84,7 +84,7 @@ static int start(struct vm *v, const struct boundary_spec *s, boundary_done_fn d
 		return r;
 	if (machine_find(v, s->id))
 		return err_set(e, ERR_CONFLICT, EBUSY, "the sandbox is started already, or being stopped");
-	int dir = place_open(v->data, s->id);
+	int dir = vmdir_open(v->data, s->id);
 	if (dir < 0)
 		return err_set(e, ERR_NOT_FOUND, ENOENT, "there is no such sandbox");
 	struct machine *m = machine_new(v, s->id, dir);
@@ -108,7 +108,7 @@ static void vm_start(struct boundary *b, const struct boundary_spec *spec, bound
 
 static bool is_ephemeral(const struct vm *v, const char *id)
 {
-	auto_fd int dir = place_open(v->data, id);
+	auto_fd int dir = vmdir_open(v->data, id);
 
 	return dir >= 0 && faccessat(dir, "ephemeral", F_OK, 0) == 0;
 }
@@ -118,7 +118,7 @@ static void stop(struct boundary *b, const char *id, bool remove, boundary_done_
 	struct vm *v = of(b);
 	struct err e;
 
-	if (!place_id_valid(id)) {
+	if (!vmdir_id_valid(id)) {
 		(void)err_set(&e, ERR_INVALID, EINVAL, "not a sandbox id");
 		done(ctx, &e);
 		return;
@@ -128,7 +128,7 @@ static void stop(struct boundary *b, const char *id, bool remove, boundary_done_
 	struct machine *m = machine_find(v, id);
 	if (!m) {
 		bool gone = remove || is_ephemeral(v, id);
-		done(ctx, gone && place_remove(v->data, id, &e) < 0 ? &e : NULL);
+		done(ctx, gone && vmdir_remove(v->data, id, &e) < 0 ? &e : NULL);
 		return;
 	}
 	struct waiting *w = remove ? &m->destroy : &m->stop;
@@ -162,7 +162,7 @@ static void vm_list(struct boundary *b, boundary_list_fn done, void *ctx)
 	DIR *d = opendir(v->data);
 
 	for (struct dirent *entry; d && (entry = readdir(d));) {
-		if (!place_id_valid(entry->d_name))
+		if (!vmdir_id_valid(entry->d_name))
 			continue;
 		if (!machine_find(v, entry->d_name))
 			(void)machine_adopt(v, entry->d_name);
@@ -284,7 +284,7 @@ static int vm_open_guest(struct boundary *b, const char *id, struct err *e)
 	if (!m)
 		return -ESRCH;
 	machine_close_client(m);
-	auto_fd int fd = place_connect(m->dir, "guest");
+	auto_fd int fd = vmdir_connect(m->dir, "guest");
 	if (fd < 0)
 		return err_sys(e, ERR_UNAVAILABLE, -fd, "connect to the guest of sandbox %s", id);
 	/* who gets this sees a socket and does not know that a serial line is behind it; it takes these whole, being empty */
@@ -292,6 +292,11 @@ static int vm_open_guest(struct boundary *b, const char *id, struct err *e)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "write to the guest of sandbox %s", id);
 	m->client = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 	return take_fd(&fd);
+}
+
+static const char *vm_accelerator(struct boundary *b)
+{
+	return templates_kvm(of(b)->templates) ? "kvm" : "emulated";
 }
 
 /* --- the boundary itself --- */
@@ -315,6 +320,7 @@ static void vm_free(struct boundary *b)
 	templates_free(v->templates);
 	v->qemu.launcher->free(v->qemu.launcher); /* those that are being launched are told, and are killed */
 	free(v->data);
+	free(v->folder);
 	free(v->kernel);
 	close_fd(v->initrd);
 	free(v);
@@ -349,21 +355,37 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 		.resume = vm_resume,
 		.usage = vm_usage,
 		.open_guest = vm_open_guest,
+		.accelerator = vm_accelerator,
 		.free = vm_free,
 	};
-	int initrd = place_initrd(o->modules, (struct str){ o->guest, o->guest_len }, e);
+	int initrd = vmdir_initrd(o->modules, (struct str){ o->guest, o->guest_len }, e);
 	if (initrd < 0)
 		return NULL;
 	struct vm *v = xcalloc(1, sizeof *v);
 	*v = (struct vm){ .base.ops = &ops, .qemu = { loop, o->launcher, o->beat_ms ? o->beat_ms : BEAT_MS }, .data = xstrdup(o->data),
-			  .kernel = xstrdup(o->kernel), .kvm = o->kvm, .initrd = initrd, .tsc_khz = measure_tsc_khz() };
-	const struct template_host host = { .qemu = &v->qemu, .kernel = v->kernel, .data = v->data,
-					    .initrd = initrd, .kvm = v->kvm, .tsc_khz = v->tsc_khz };
+			  .folder = o->templates ? xstrdup(o->templates) : xasprintf("%s/templates", o->data),
+			  .kernel = xstrdup(o->kernel), .initrd = initrd, .tsc_khz = measure_tsc_khz() };
+	const struct template_host host = { .qemu = &v->qemu, .kernel = v->kernel, .folder = v->folder,
+					    .initrd = initrd, .kvm = o->kvm, .tsc_khz = v->tsc_khz };
 	v->templates = templates_new(&host);
 	return &v->base;
 }
 
 void vm_data_clean(const char *data)
 {
-	templates_remove(data);
+	auto_free char *folder = xasprintf("%s/templates", data);
+
+	templates_remove(folder);
+}
+
+void vm_data_remove(const char *data)
+{
+	DIR *d = opendir(data);
+
+	for (const struct dirent *entry; d && (entry = readdir(d));)
+		if (vmdir_id_valid(entry->d_name))
+			(void)vmdir_remove(data, entry->d_name, NULL);
+	if (d)
+		closedir(d);
+	vm_data_clean(data);
 }

@@ -9,6 +9,7 @@
 
 struct vm_options {
 	const char *data;            /* absolute path of a folder that is there; one folder per sandbox is kept in it */
+	const char *templates;       /* a folder for them that is this daemon's alone; NULL = DATA/templates */
 	const char *kernel, *modules; /* paths, image/vm.h */
 	const void *guest;           /* the guest's program */
 	size_t guest_len;
@@ -22,5 +23,7 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 
 /* Takes what is not a sandbox's out of a data folder that no boundary uses. */
 void vm_data_clean(const char *data);
+/* And the sandboxes' as well. */
+void vm_data_remove(const char *data);
 
 #endif

@@ -12,8 +12,7 @@
 struct vm {
 	struct boundary base;
 	struct qemu_host qemu;
-	char *data, *kernel;
-	bool kvm;
+	char *data, *folder, *kernel;
 	int initrd;
 	uint64_t tsc_khz;
 	struct templates *templates;

@@ -1,4 +1,4 @@
-#include "boundary/vm/place.h"
+#include "boundary/vm/vmdir.h"
 
 #include "wire/cpio.h"
 
@@ -16,12 +16,12 @@
 
 enum { TEXT_MAX = 4096, INITRD_MAX = 64 << 20 };
 
-bool place_id_valid(const char *id)
+bool vmdir_id_valid(const char *id)
 {
 	return strlen(id) == 36 && strspn(id, "0123456789abcdef-") == 36;
 }
 
-int place_make(const char *data, const char *id, struct err *e)
+int vmdir_make(const char *data, const char *id, struct err *e)
 {
 	auto_free char *path = xasprintf("%s/%s", data, id);
 
@@ -31,7 +31,7 @@ int place_make(const char *data, const char *id, struct err *e)
 				 err_sys(e, ERR_UNAVAILABLE, errno, "make a folder for the sandbox");
 }
 
-int place_open(const char *data, const char *id)
+int vmdir_open(const char *data, const char *id)
 {
 	auto_free char *path = xasprintf("%s/%s", data, id);
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -39,10 +39,10 @@ int place_open(const char *data, const char *id)
 	return fd < 0 ? -errno : fd;
 }
 
-int place_remove(const char *data, const char *id, struct err *e)
+int vmdir_remove(const char *data, const char *id, struct err *e)
 {
 	static const char *const names[] = { "vmm", "guest", "qmp", "limits", "ready", "ready.new", "ephemeral.new", "vmm.new", "limits.new", "ephemeral", "disk" };
-	auto_fd int dir = place_open(data, id);
+	auto_fd int dir = vmdir_open(data, id);
 	auto_free char *path = xasprintf("%s/%s", data, id);
 
 	if (dir == -ENOENT)
@@ -52,7 +52,7 @@ int place_remove(const char *data, const char *id, struct err *e)
 	return dir < 0 || rmdir(path) < 0 ? err_sys(e, ERR_UNAVAILABLE, dir < 0 ? -dir : errno, "remove what is left of the sandbox") : 0;
 }
 
-int place_make_disk(int dir, uint64_t mib, struct err *e)
+int vmdir_make_disk(int dir, uint64_t mib, struct err *e)
 {
 	auto_fd int fd = openat(dir, "disk", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 
@@ -78,7 +78,7 @@ static int copy_data(int from, int to, off_t size)
 	return data < 0 && errno != ENXIO ? -errno : 0;
 }
 
-int place_copy_disk(int dir, int from, struct err *e)
+int vmdir_copy_disk(int dir, int from, struct err *e)
 {
 	auto_fd int to = openat(dir, "disk", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	struct stat st;
@@ -99,7 +99,7 @@ static int address(int dir, const char *name, struct sockaddr_un *ret)
 	return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-int place_listen(int dir, const char *name)
+int vmdir_listen(int dir, const char *name)
 {
 	struct sockaddr_un a;
 	auto_fd int fd = address(dir, name, &a);
@@ -110,7 +110,7 @@ int place_listen(int dir, const char *name)
 	return take_fd(&fd);
 }
 
-int place_connect(int dir, const char *name)
+int vmdir_connect(int dir, const char *name)
 {
 	struct sockaddr_un a;
 	auto_fd int fd = address(dir, name, &a);
@@ -120,7 +120,7 @@ int place_connect(int dir, const char *name)
 	return take_fd(&fd);
 }
 
-int place_write(int dir, const char *name, const char *text)
+int vmdir_write(int dir, const char *name, const char *text)
 {
 	auto_free char *beside = xasprintf("%s.new", name);
 	size_t n = strlen(text);
@@ -134,7 +134,7 @@ int place_write(int dir, const char *name, const char *text)
 	return 0;
 }
 
-char *place_read(int dir, const char *name)
+char *vmdir_read(int dir, const char *name)
 {
 	char text[TEXT_MAX];
 	auto_fd int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -159,7 +159,7 @@ static int append_file(struct buf *to, const char *path)
 	return 0;
 }
 
-int place_initrd(const char *modules_path, struct str guest, struct err *e)
+int vmdir_initrd(const char *modules_path, struct str guest, struct err *e)
 {
 	const struct str none = { NULL, 0 };
 	auto_buf struct buf b;
