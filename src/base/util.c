@@ -71,6 +71,30 @@ bool utf8_valid(struct str s)
 	return true;
 }
 
+/* Length of the valid character at p, 0 when there is none. utf8_valid is the judge; this only finds the extent. */
+static size_t character(const char *p, size_t n)
+{
+	unsigned char c = (unsigned char)*p;
+	size_t want = c < 0x80 ? 1 : c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc2 ? 2 : 0;
+
+	return want && want <= n && utf8_valid((struct str){ p, want }) ? want : 0;
+}
+
+char *utf8_repaired(struct str s, size_t *ret_n)
+{
+	char *text = xreallocarray(NULL, s.n + 1, 3);
+	size_t to = 0;
+
+	for (size_t at = 0; at < s.n;) {
+		size_t n = character(s.p + at, s.n - at);
+		memcpy(text + to, n ? s.p + at : "\xef\xbf\xbd", n ? n : 3);
+		to += n ? n : 3;
+		at += n ? n : 1;
+	}
+	*ret_n = to;
+	return text;
+}
+
 static void *or_abort(void *p)
 {
 	if (!p)

@@ -42,6 +42,8 @@ bool streq(const char *a, const char *b);       /* NULL equals only NULL */
 int parse_u64(struct str s, uint64_t max, uint64_t *ret_value);
 
 bool utf8_valid(struct str s); /* strict: no surrogates, no overlong forms */
+/* A heap copy with U+FFFD for each byte that is not part of a valid character; at most three times as long. Not terminated. */
+char *utf8_repaired(struct str s, size_t *ret_n);
 
 void *xmalloc(size_t n);
 void *xcalloc(size_t n, size_t size);

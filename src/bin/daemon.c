@@ -3,6 +3,7 @@
 #include "api/api.h"
 #include "core/core.h"
 #include "dialect/daytona/daytona.h"
+#include "dialect/mcp/mcp.h"
 #include "dialect/native/native.h"
 #include "server/server.h"
 
@@ -44,6 +45,20 @@ static void close_daytona(void *d)
 	daytona_free(d);
 }
 
+static void *open_mcp(uv_loop_t *loop, struct api *api, struct server *server, const struct serve_options *o, struct err *e)
+{
+	(void)loop;
+	const struct mcp_options options = { .public_url = o->public_url,
+		                             .preview_path = "/daytona/preview/{id}/{port}/?DAYTONA_SANDBOX_AUTH_KEY={token}" };
+
+	return mcp_new(api, server, &options, e);
+}
+
+static void close_mcp(void *m)
+{
+	mcp_free(m);
+}
+
 static const struct {
 	void *(*open)(uv_loop_t *loop, struct api *api, struct server *server, const struct serve_options *o, struct err *e);
 	void (*close)(void *dialect);
@@ -51,6 +66,7 @@ static const struct {
 } dialects[] = {
 	{ open_native, close_native, true },
 	{ open_daytona, close_daytona, false },
+	{ open_mcp, close_mcp, true },
 };
 
 struct daemon {

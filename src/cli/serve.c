@@ -99,7 +99,7 @@ const struct command command_serve = {
 	.summary = "Run the server",
 	.help = "Prints a line `ready ADDRESS` once it answers. At its first start it writes a key to DIR/api-key (mode 0600).\n"
 		"SIGTERM or SIGINT end the server and leave the sandboxes running; the next one takes them over.\n"
-		"The Daytona API is at http://ADDRESS/daytona.\n",
+		"The Daytona API is at http://ADDRESS/daytona, MCP at http://ADDRESS/mcp.\n",
 	.options = options,
 	.run = run,
 };

@@ -1,5 +1,6 @@
 /* One exchange of HTTP: the parser's events become calls of guard, handler and body callbacks; the end of the answer makes the
  * connection ready for the next request, or lingers and closes. */
+#include "base/log.h"
 #include "server/internal.h"
 
 #include <errno.h>
@@ -87,6 +88,13 @@ static bool claimed(struct request *r)
 	return r->answer.begun;
 }
 
+/* What a client asks for and we do not have: how one finds out what a new version of an SDK wants. */
+static void log_unserved(const struct request *r, int status)
+{
+	log_info("req=%llu msg=\"no such route\" status=%d method=%.16s path=\"%.*s\"", (unsigned long long)r->id, status, r->head->method,
+	         (int)MIN(r->head->path.n, (size_t)300), r->head->path.p);
+}
+
 /* False: answered. */
 static bool find_route(struct request *r)
 {
@@ -109,10 +117,12 @@ static bool find_route(struct request *r)
 	case ROUTE_FOUND:
 		break;
 	case ROUTE_NONE:
+		log_unserved(r, 404);
 		err_set(&e, ERR_NOT_FOUND, 0, "no such path: %.*s", (int)MIN(r->head->path.n, (size_t)200), r->head->path.p);
 		request_refuse(r, 404, &e);
 		return false;
 	case ROUTE_METHOD:
+		log_unserved(r, 405);
 		err_set(&e, ERR_INVALID, 0, "%s is not a method of this path; there is %s", r->head->method, methods.data);
 		buf_addf(&r->answer.extra, "Allow: %s\r\n", methods.data);
 		request_refuse(r, 405, &e);

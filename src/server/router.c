@@ -35,7 +35,7 @@ int route_check(const struct dialect *d, struct err *e)
 	for (size_t i = 0; i < d->n_routes; i++) {
 		struct str rest = str_of(d->routes[i].pattern), segment;
 		size_t names = 0;
-		bool tail = false, bad = rest.n == 0 || rest.p[0] != '/';
+		bool tail = false, bad = rest.n ? rest.p[0] != '/' : !*d->prefix; /* "": the prefix itself */
 		while (!bad && next_segment(&rest, false, &segment)) {
 			bad = tail;
 			tail = is_tail(segment);

@@ -29,7 +29,7 @@ enum body_mode {
 
 struct route {
 	const char *method;  /* "GET"; "*" any */
-	const char *pattern; /* "/v1/sandboxes/{id}/files"; "{name}" one segment; last "{name*}" the raw rest, undecoded */
+	const char *pattern; /* "/v1/sandboxes/{id}/files"; "{name}" one segment; last "{name*}" the raw rest, undecoded; "" the prefix itself */
 	enum body_mode body;
 	size_t body_max; /* BODY_BUFFER; 0 = 1 MiB */
 	bool websocket;	 /* also offered for Upgrade: websocket (request_is_websocket tells) */

@@ -21,6 +21,17 @@ static void numbers(void **state)
 	assert_int_equal(parse_u64(STR(" 1"), 10, &v), -EINVAL);
 }
 
+static void utf8_is_repaired(void **state)
+{
+	size_t n;
+	(void)state;
+	auto_free char *text = utf8_repaired(STR("a\xc3\xa9\xff\xe2\x82z\0"), &n);
+	assert_int_equal(n, 14);
+	assert_memory_equal(text, "a\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbdz\0", 14);
+	auto_free char *nothing = utf8_repaired((struct str){ 0 }, &n);
+	assert_int_equal(n, 0);
+}
+
 static void utf8(void **state)
 {
 	(void)state;
@@ -89,7 +100,7 @@ static void errors(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(numbers), cmocka_unit_test(utf8), cmocka_unit_test(base64), cmocka_unit_test(buffer_keeps_its_bound),
+		cmocka_unit_test(numbers), cmocka_unit_test(utf8), cmocka_unit_test(utf8_is_repaired), cmocka_unit_test(base64), cmocka_unit_test(buffer_keeps_its_bound),
 		cmocka_unit_test(errors),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

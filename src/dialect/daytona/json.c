@@ -13,32 +13,15 @@ void put(json_t *object, const char *key, json_t *take)
 		json_object_set_new(object, key, take);
 }
 
-/* Length of the valid UTF-8 sequence at p, 0 when there is none. utf8_valid() is the judge; this only finds the extent. */
-static size_t sequence_length(const char *p, size_t n)
-{
-	unsigned char c = (unsigned char)*p;
-	size_t want = c < 0x80 ? 1 : c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc2 ? 2 : 0;
-	return want && want <= n && utf8_valid((struct str){ p, want }) ? want : 0;
-}
-
 json_t *text_json(struct str s)
 {
 	if (s.n == 0)
 		return json_string("");
 	if (utf8_valid(s))
 		return json_stringn_nocheck(s.p, s.n);
-	/* Every byte grows to at most three. */
-	char *text = xmalloc(s.n * 3);
-	size_t to = 0;
-	for (size_t at = 0; at < s.n;) {
-		size_t n = sequence_length(s.p + at, s.n - at);
-		memcpy(text + to, n ? s.p + at : "\xef\xbf\xbd", n ? n : 3);
-		to += n ? n : 3;
-		at += n ? n : 1;
-	}
-	json_t *j = json_stringn_nocheck(text, to);
-	free(text);
-	return j;
+	size_t n;
+	auto_free char *text = utf8_repaired(s, &n);
+	return json_stringn_nocheck(text, n);
 }
 
 json_t *textz_json(const char *z)
