@@ -17,7 +17,8 @@ enum order_kind { ORDER_TRASH = 1, ORDER_DISK, ORDER_NAMESPACE, ORDER_LET_GO };
 struct order {
 	enum order_kind kind;
 	bool tell;    /* ORDER_LET_GO: when it is done */
-	uint64_t mib; /* ORDER_DISK */
+	bool journal; /* ORDER_DISK */
+	uint64_t mib;
 	char name[SPARE_NAME_MAX];
 };
 
@@ -78,7 +79,7 @@ static void make_disk(struct place *p, const struct order *o)
 	struct disk d = DISK_INIT;
 	struct err e;
 
-	int rc = disk_make_file(p, o->name, o->mib, true, &d, &e);
+	int rc = disk_make_file(p, o->name, o->mib, o->journal, &d, &e);
 	deliver(o, rc, d.loop, d.mount);
 	disk_close(&d);
 }
@@ -185,12 +186,14 @@ void helper_empty_trash(struct helper *h)
 	(void)give(h, &o, -EBADF);
 }
 
-void helper_make_disk(struct helper *h, const char *name, uint64_t mib)
+bool helper_make_disk(struct helper *h, const char *name, uint64_t mib, bool journal)
 {
-	struct order o = { .kind = ORDER_DISK, .mib = mib };
+	struct order o = { .kind = ORDER_DISK, .mib = mib, .journal = journal };
 
 	memcpy(o.name, name, MIN(strlen(name), sizeof o.name - 1));
-	h->making = give(h, &o, -EBADF);
+	bool given = give(h, &o, -EBADF);
+	h->disks += given;
+	return given;
 }
 
 void helper_make_namespace(struct helper *h)
@@ -216,17 +219,18 @@ int helper_take(struct helper *h, struct helper_news *ret)
 	if (n == -EAGAIN || n == -EINTR)
 		return -EAGAIN;
 	if (n != (ssize_t)sizeof d) {
-		h->making = false;
-		h->namespaces = 0;
+		h->disks = h->namespaces = 0;
 		close_fd(fd);
 		return -EPIPE;
 	}
-	*ret = (struct helper_news){ .mib = d.order.mib, .disk = { .mount = -EBADF, .loop = d.loop }, .namespace = -EBADF };
+	*ret = (struct helper_news){
+		.mib = d.order.mib, .journal = d.order.journal, .disk = { .mount = -EBADF, .loop = d.loop }, .namespace = -EBADF
+	};
 	memcpy(ret->name, d.order.name, sizeof ret->name);
 	if (d.order.kind == ORDER_DISK) {
 		ret->kind = HELPER_DISK;
 		ret->disk.mount = fd;
-		h->making = false;
+		h->disks -= h->disks > 0;
 	} else if (d.order.kind == ORDER_NAMESPACE) {
 		ret->kind = HELPER_NAMESPACE;
 		ret->namespace = fd;

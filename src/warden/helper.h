@@ -12,8 +12,7 @@
 struct helper {
 	int fd;
 	pid_t pid;
-	bool making;	     /* a disk has been asked for and not come yet */
-	unsigned namespaces; /* the same: how many */
+	unsigned disks, namespaces; /* asked for and not come yet */
 };
 
 enum helper_kind { HELPER_DISK = 1, HELPER_NAMESPACE, HELPER_GONE };
@@ -22,6 +21,7 @@ struct helper_news {
 	enum helper_kind kind;	   /* made the one or the other; or has let go of a sandbox whose disk is a file */
 	char name[SPARE_NAME_MAX]; /* of a disk */
 	uint64_t mib;
+	bool journal;
 	struct disk disk;
 	int namespace;
 };
@@ -29,7 +29,7 @@ struct helper_news {
 /* Forks; before the warden holds anything of the daemon's that must not stay open in the child. */
 int helper_start(struct helper *h, const struct place *p, struct err *e);
 void helper_empty_trash(struct helper *h);
-void helper_make_disk(struct helper *h, const char *name, uint64_t mib);
+bool helper_make_disk(struct helper *h, const char *name, uint64_t mib, bool journal); /* false: it is gone or far behind */
 void helper_make_namespace(struct helper *h);
 /* The last hold on the mounts of a dead sandbox (its mount namespace) is given up there: the kernel waits more than once when it takes
  * them apart. With a file as the disk, HELPER_GONE tells when that is bound no more and can be deleted. fd is taken. */

@@ -170,7 +170,9 @@ void pool_slot_rest(struct pool *p, struct slot *s)
 	if (p->slots_live <= SLOTS_WARM)
 		return;
 	s->userns = close_fd(s->userns);
-	s->lower = close_fd(s->lower);
+	if (s->lower >= 0) /* to close a detached mount is to wait for a grace period */
+		helper_let_go(p->space_helper, s->lower, false);
+	s->lower = -EBADF;
 }
 
 int pool_slot_lower(struct pool *p, struct slot *s, struct image_use *image, struct err *e)
@@ -208,41 +210,62 @@ int pool_namespace_get(struct pool *p, struct err *e)
 	return fd;
 }
 
-static void order_disk(struct pool *p)
+static bool make_disk(struct pool *p, uint64_t mib, bool journal)
 {
 	char name[SPARE_NAME_MAX];
-	struct err e;
 
-	if (p->disk_mib == 0 || p->disk_count >= p->disk_max || p->disks_failing || p->disk_helper->making ||
-	    disk_check(p->place, DISK_FILE, p->disk_mib, &e) < 0)
-		return;
 	snprintf(name, sizeof name, "spare-%d-%llu", (int)getpid(), (unsigned long long)p->disk_serial++);
-	helper_make_disk(p->disk_helper, name, p->disk_mib);
+	return helper_make_disk(p->disk_helper, name, mib, journal);
 }
 
-int pool_disk_get(struct pool *p, const char *id, uint64_t mib, bool journal, struct disk *ret, struct err *e)
+static void order_disk(struct pool *p)
+{
+	struct err e;
+
+	if (p->disk_mib && p->disk_count < p->disk_max && !p->disks_failing && p->disk_helper->disks == 0 &&
+	    disk_check(p->place, DISK_FILE, p->disk_mib, &e) == 0)
+		(void)make_disk(p, p->disk_mib, true);
+}
+
+static bool take_spare(struct pool *p, const char *id, uint64_t mib, bool journal, struct disk *ret)
 {
 	char from[64], to[64];
 
-	if (!journal)
-		return disk_make_file(p->place, id, mib, false, ret, e);
-	p->disk_mib = mib;
 	for (struct spare_disk **at = &p->disks; *at; at = &(*at)->next) {
 		struct spare_disk *d = *at;
-		if (d->made.mib != mib)
+		if (d->made.mib != mib || d->made.journal != journal)
 			continue;
 		snprintf(from, sizeof from, "%s.img", d->made.name);
 		snprintf(to, sizeof to, "%s.img", id);
 		if (renameat(p->place->disks_fd, from, p->place->disks_fd, to) < 0)
-			break;
+			return false;
 		*at = d->next;
 		p->disk_count--;
 		*ret = d->made.disk;
 		free(d);
+		return true;
+	}
+	return false;
+}
+
+int pool_disk_get(struct pool *p, const char *id, uint64_t mib, bool journal, struct disk *ret, struct err *e)
+{
+	if (journal)
+		p->disk_mib = mib;
+	if (take_spare(p, id, mib, journal, ret)) {
 		order_disk(p);
 		return 0;
 	}
-	return disk_make_file(p->place, id, mib, true, ret, e);
+	if (!p->disks_failing && make_disk(p, mib, journal))
+		return -EINPROGRESS;
+	return disk_make_file(p->place, id, mib, journal, ret, e);
+}
+
+int pool_disk_take(struct pool *p, const char *id, uint64_t mib, bool journal, struct disk *ret, struct err *e)
+{
+	if (take_spare(p, id, mib, journal, ret))
+		return 0;
+	return p->disks_failing ? disk_make_file(p->place, id, mib, journal, ret, e) : 1;
 }
 
 /* Spares of a size that nobody asks for any more. */
@@ -250,7 +273,7 @@ static void drop_stale_disks(struct pool *p)
 {
 	for (struct spare_disk **at = &p->disks; *at;) {
 		struct spare_disk *d = *at;
-		if (d->made.mib == p->disk_mib) {
+		if (d->made.mib == p->disk_mib && d->made.journal) {
 			at = &d->next;
 			continue;
 		}
@@ -268,7 +291,6 @@ static void keep_disk(struct pool *p, const struct helper_news *made)
 	*d = (struct spare_disk){ .made = *made, .next = p->disks };
 	p->disks = d;
 	p->disk_count++;
-	order_disk(p);
 }
 
 bool pool_take(struct pool *p, struct helper *from)

@@ -64,8 +64,10 @@ int pool_slot_lower(struct pool *p, struct slot *s, struct image_use *image, str
 void pool_slot_rest(struct pool *p, struct slot *s);
 
 int pool_namespace_get(struct pool *p, struct err *e);
-/* A disk of its own under this id; journal also from the spares. */
+/* A disk of its own under this id. -EINPROGRESS: none is at hand and the helper makes one; ask pool_disk_take when it has delivered. */
 int pool_disk_get(struct pool *p, const char *id, uint64_t mib, bool journal, struct disk *ret, struct err *e);
+/* As before, but 1 (not yet) instead of another order; once the helper cannot, it is made on the spot. */
+int pool_disk_take(struct pool *p, const char *id, uint64_t mib, bool journal, struct disk *ret, struct err *e);
 
 /* In a quiet moment: orders what is missing. */
 void pool_fill(struct pool *p);

@@ -14,11 +14,12 @@ enum {
 	IN_RUNNING = 1 << 2,
 	IN_ENDING = 1 << 3,
 	IN_SWEEPING = 1 << 4,
+	IN_MAKING = 1 << 5,
 	IN_ANY = IN_STOPPED | IN_RUNNING | IN_ENDING | IN_SWEEPING,
 };
 
 static const char *const life_names[] = {
-	[LIFE_STOPPED] = "stopped", [LIFE_RUNNING] = "running", [LIFE_ENDING] = "ending", [LIFE_SWEEPING] = "ending"
+	[LIFE_STOPPED] = "stopped", [LIFE_RUNNING] = "running", [LIFE_ENDING] = "ending", [LIFE_SWEEPING] = "ending", [LIFE_MAKING] = "being made"
 };
 
 /* 0 = done, answer it; 1 = answered later or already; negative = failed, e says why. */
@@ -58,8 +59,13 @@ static int do_create(struct warden *w, struct sandbox *s, const struct warden_re
 	struct sandbox *new = warden_add(w, rq->id);
 	int rc = sandbox_create(&w->keeper, new, rq, e);
 
-	if (rc == 0)
-		rc = warden_watch(w, new);
+	if (new->life == LIFE_MAKING) {
+		warden_wait(new, rq, 0);
+		warden_set_busy(w, new, true);
+		return 1;
+	}
+	if (rc == 0 && (rc = warden_watch(w, new)) < 0)
+		(void)err_sys(e, ERR_UNAVAILABLE, -rc, "watch the sandbox");
 	if (rc < 0)
 		warden_forget(w, new);
 	return rc;
@@ -86,6 +92,15 @@ static int do_stop(struct warden *w, struct sandbox *s, const struct warden_requ
 void request_destroy(struct warden *w, struct sandbox *s, const struct warden_request *rq)
 {
 	snapshot_cancel(w, rq->id);
+	if (s && s->life == LIFE_MAKING) {
+		struct err e;
+		sandbox_unmake(&w->keeper, s);
+		(void)err_set(&e, ERR_GONE, ESRCH, "the sandbox was deleted before it was made");
+		warden_answer_waiters(w, s, &e);
+		warden_forget(w, s);
+		warden_answer(w, rq->serial, rq->id, NULL);
+		return;
+	}
 	/* One that nobody knows may have left things all the same: a disk of before a reboot, a half-made group. */
 	if (!s) {
 		s = warden_add(w, rq->id);
@@ -180,7 +195,7 @@ static const struct entry {
 	[WARDEN_CREATE] = { "create", do_create, .one = true, .spec = true, .permitted = IN_ABSENT },
 	[WARDEN_START] = { "start", do_start, .one = true, .spec = true, .permitted = IN_STOPPED },
 	[WARDEN_STOP] = { "stop", do_stop, .one = true, .permitted = IN_ANY },
-	[WARDEN_DESTROY] = { "destroy", do_destroy, .one = true, .permitted = IN_ANY | IN_ABSENT },
+	[WARDEN_DESTROY] = { "destroy", do_destroy, .one = true, .permitted = IN_ANY | IN_MAKING | IN_ABSENT },
 	[WARDEN_PAUSE] = { "pause", do_pause, .one = true, .permitted = IN_RUNNING },
 	[WARDEN_RESUME] = { "resume", do_resume, .one = true, .permitted = IN_RUNNING },
 	[WARDEN_USAGE] = { "usage", do_usage, .one = true, .permitted = IN_ANY },

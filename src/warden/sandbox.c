@@ -278,6 +278,37 @@ static int bring_up(struct keeper *k, struct sandbox *s, const struct warden_req
 	return rc;
 }
 
+/* A create that failed after it had its image. */
+static void undo_create(struct keeper *k, struct sandbox *s)
+{
+	struct record *r = &s->record;
+
+	if (s->slot)
+		pool_slot_put(k->pool, take_ptr(&s->slot));
+	(void)disk_remove_file(k->place, r->id);
+	helper_empty_trash(k->pool->disk_helper);
+	record_remove(k->place->state_fd, r->id);
+	pool_image_put(k->pool, r->image_digest);
+	free(take_ptr(&s->making));
+	s->life = LIFE_STOPPED;
+}
+
+/* Slot, image and disk are there. disk is taken. */
+static int create_on(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct disk *disk, struct image_use *image, struct err *e)
+{
+	const struct disk_seed seed = { rq->id, rq->hostname };
+
+	int rc = s->record.disk_kind == DISK_FILE ? disk_settle(disk, s->slot->userns, &seed, e) : 0;
+	if (rc == 0)
+		rc = bring_up(k, s, rq, disk, image, e);
+	disk_close(disk);
+	if (rc < 0)
+		undo_create(k, s);
+	else
+		free(take_ptr(&s->making));
+	return rc;
+}
+
 int sandbox_create(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct err *e)
 {
 	const struct disk_seed seed = { rq->id, rq->hostname };
@@ -297,26 +328,49 @@ int sandbox_create(struct keeper *k, struct sandbox *s, const struct warden_requ
 	if (rc < 0)
 		return rc;
 	s->slot = pool_slot_get(k->pool, e);
-	rc = s->slot ? 0 : -EAGAIN;
-	if (rc == 0 && r->disk_kind == DISK_MEMORY) {
+	if (!s->slot)
+		rc = -EAGAIN;
+	else if (r->disk_kind == DISK_MEMORY)
 		rc = disk_make_memory(rq->disk_mib, range_uid(s->slot->number), &seed, &disk, e);
-	} else if (rc == 0) {
+	else
 		rc = pool_disk_get(k->pool, r->id, rq->disk_mib, !r->ephemeral, &disk, e);
-		if (rc == 0)
-			rc = disk_settle(&disk, s->slot->userns, &seed, e);
+	if (rc == -EINPROGRESS) {
+		s->making = xcalloc(1, sizeof *rq);
+		*s->making = *rq;
+		s->life = LIFE_MAKING;
+		return rc;
 	}
+	if (rc < 0) {
+		undo_create(k, s);
+		return rc;
+	}
+	return create_on(k, s, rq, &disk, image, e);
+}
+
+int sandbox_make(struct keeper *k, struct sandbox *s, struct err *e)
+{
+	const struct warden_request *rq = s->making;
+	struct disk disk = DISK_INIT;
+	struct image_use *image;
+
+	int rc = pool_disk_take(k->pool, s->record.id, rq->disk_mib, !rq->ephemeral, &disk, e);
+	if (rc > 0)
+		return rc;
+	s->life = LIFE_STOPPED;
 	if (rc == 0)
-		rc = bring_up(k, s, rq, &disk, image, e);
+		rc = pool_image_get(k->pool, rq->image_digest, &image, e); /* it has its hold already: this only finds it */
 	if (rc < 0) {
 		disk_close(&disk);
-		if (s->slot)
-			pool_slot_put(k->pool, take_ptr(&s->slot));
-		(void)disk_remove_file(k->place, r->id);
-		helper_empty_trash(k->pool->disk_helper);
-		record_remove(k->place->state_fd, r->id);
-		pool_image_put(k->pool, rq->image_digest);
+		undo_create(k, s);
+		return rc;
 	}
-	return rc;
+	pool_image_put(k->pool, rq->image_digest);
+	return create_on(k, s, rq, &disk, image, e);
+}
+
+void sandbox_unmake(struct keeper *k, struct sandbox *s)
+{
+	undo_create(k, s);
 }
 
 int sandbox_boot(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct err *e)

@@ -1,5 +1,6 @@
 /* One sandbox as the warden sees it, and its life.
  *
+ *   MAKING    new, and a helper is at its disk                may: destroy
  *   STOPPED   no process; the disk may be there        may: start, stop (nothing to do), destroy
  *   RUNNING   PID 1 lives (perhaps frozen)             may: stop, destroy, pause, resume, usage
  *   ENDING    told to die, its pidfd is awaited        may: stop, destroy (joined)
@@ -15,7 +16,7 @@
 #include "warden/inside.h"
 #include "wire/warden.h"
 
-enum life { LIFE_STOPPED, LIFE_RUNNING, LIFE_ENDING, LIFE_SWEEPING };
+enum life { LIFE_STOPPED, LIFE_RUNNING, LIFE_ENDING, LIFE_SWEEPING, LIFE_MAKING };
 
 struct waiter { /* a request that is answered later */
 	uint64_t serial;
@@ -30,7 +31,8 @@ struct sandbox {
 	int pidfd;
 	int mounts; /* ENDING for good: its mount namespace, which the helper takes apart once it is dead; else negative */
 	struct slot *slot;
-	bool destroying, oom, untold; /* untold: ended by itself, the daemon has not heard yet */
+	struct warden_request *making; /* what it is to become */
+	bool destroying, oom, untold;  /* untold: ended by itself, the daemon has not heard yet */
 	uint64_t kill_since_ms, sweep_since_ms;
 	bool unthrottled;
 	struct waiter *waiters;
@@ -46,8 +48,12 @@ struct keeper { /* what a sandbox is made with */
 	uint64_t files_max;
 };
 
-/* Makes the disk and starts it. The sandbox is stopped and new. */
+/* Makes the disk and starts it. The sandbox is stopped and new. -EINPROGRESS: it is MAKING now. */
 int sandbox_create(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct err *e);
+/* MAKING, and the helper has delivered something: as sandbox_create, but 1 when its disk is not there yet. */
+int sandbox_make(struct keeper *k, struct sandbox *s, struct err *e);
+/* MAKING -> STOPPED and nothing left of it. */
+void sandbox_unmake(struct keeper *k, struct sandbox *s);
 /* Starts it on the disk it has. */
 int sandbox_boot(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct err *e);
 /* RUNNING -> ENDING. */

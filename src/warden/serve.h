@@ -31,6 +31,7 @@ void warden_forget(struct warden *w, struct sandbox *s);
 int warden_watch(struct warden *w, struct sandbox *s); /* its pidfd */
 void warden_set_busy(struct warden *w, struct sandbox *s, bool busy);
 void warden_wait(struct sandbox *s, const struct warden_request *rq, uint64_t within_ms);
+void warden_answer_waiters(struct warden *w, struct sandbox *s, const struct err *e);
 /* RUNNING -> ENDING; nothing else. */
 void warden_kill(struct warden *w, struct sandbox *s);
 /* The process is gone: sweeps, and answers whoever waits if that is all. */

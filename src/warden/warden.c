@@ -102,6 +102,7 @@ void warden_forget(struct warden *w, struct sandbox *s)
 	unwatch(w, s);
 	close_fd(s->pidfd);
 	close_fd(s->mounts);
+	free(s->making);
 	free(s);
 }
 
@@ -170,7 +171,7 @@ static int door_of(const struct warden *w, const struct sandbox *s)
 	return s->record.machine ? w->machines : w->daemon;
 }
 
-static void answer_waiters(struct warden *w, struct sandbox *s, const struct err *e)
+void warden_answer_waiters(struct warden *w, struct sandbox *s, const struct err *e)
 {
 	while (s->waiters) {
 		struct waiter *one = s->waiters;
@@ -216,7 +217,7 @@ void warden_sweep(struct warden *w, struct sandbox *s)
 	}
 	warden_set_busy(w, s, false);
 	if (!s->destroying) {
-		answer_waiters(w, s, NULL);
+		warden_answer_waiters(w, s, NULL);
 		tell_exit(w, s);
 		return;
 	}
@@ -224,7 +225,7 @@ void warden_sweep(struct warden *w, struct sandbox *s)
 	int rc = sandbox_remove(&w->keeper, s);
 	if (rc < 0)
 		(void)err_sys(&e, ERR_UNAVAILABLE, -rc, "remove the disk");
-	answer_waiters(w, s, rc < 0 ? &e : NULL);
+	warden_answer_waiters(w, s, rc < 0 ? &e : NULL);
 	tell_exit(w, s);
 	sandbox_let_go(&w->keeper, s);
 	warden_forget(w, s);
@@ -246,6 +247,32 @@ static void on_end(struct warden *w, struct sandbox *s)
 	warden_sweep(w, s);
 }
 
+static void made(struct warden *w, struct sandbox *s, int rc, struct err *e)
+{
+	warden_set_busy(w, s, false);
+	if (rc == 0 && (rc = warden_watch(w, s)) < 0)
+		(void)err_sys(e, ERR_UNAVAILABLE, -rc, "watch the sandbox");
+	warden_answer_waiters(w, s, rc < 0 ? e : NULL);
+	if (rc < 0)
+		warden_forget(w, s);
+}
+
+/* The helper of disks has said something. Who waits longest comes last in the list, and goes first. */
+static void go_on_making(struct warden *w)
+{
+	struct sandbox *s = w->busy, *prev;
+
+	while (s && s->next_busy)
+		s = s->next_busy;
+	for (; s; s = prev) {
+		struct err e = { 0 };
+		prev = s->prev_busy;
+		int rc = s->life == LIFE_MAKING ? sandbox_make(&w->keeper, s, &e) : 1;
+		if (rc <= 0)
+			made(w, s, rc, &e);
+	}
+}
+
 static void on_event(struct warden *w, void *source)
 {
 	struct helper *helper = source == &w->disk_helper ? &w->disk_helper : source == &w->space_helper ? &w->space_helper : NULL;
@@ -261,10 +288,14 @@ static void on_event(struct warden *w, void *source)
 	}
 	if (!helper) {
 		on_end(w, source);
-	} else if (!pool_take(&w->pool, helper)) {
+		return;
+	}
+	if (!pool_take(&w->pool, helper)) {
 		log_error("msg=\"a helper has ended: files stay until the next start, and nothing is made in advance\"");
 		(void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, helper->fd, NULL);
 	}
+	if (helper == &w->disk_helper)
+		go_on_making(w);
 }
 
 /* A pause is done when everything is frozen; it can be late, never half. */
@@ -304,7 +335,7 @@ static void tick(struct warden *w)
 			warden_sweep(w, s);
 		else if (s->life == LIFE_ENDING)
 			warden_set_busy(w, s, !sandbox_hurry(&w->keeper, s));
-		else
+		else if (s->life != LIFE_MAKING)
 			look_after_pause(w, s);
 	}
 }

@@ -131,6 +131,33 @@ static void same_id_twice_is_refused(void **state)
 	assert_int_equal(e.kind, ERR_CONFLICT);
 }
 
+/* Disks of sizes that were never asked for take longest to make. */
+static void destroyed_while_being_made(void **state)
+{
+	(void)state;
+	char ids[4][37];
+	struct outcome made[4] = { 0 };
+	struct err e;
+
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+		random_uuid(ids[i]);
+		struct boundary_spec spec = spec_of(ids[i], false);
+		spec.resources.disk_mib = 200 + i / 2;
+		suite.b->ops->create(suite.b, &spec, on_done, &made[i]);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(ids); i += 2)
+		assert_true(suite_ask(suite.b->ops->destroy, ids[i], &e));
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+		assert_true(drive_until(&suite.d, &made[i].done));
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+		if (i % 2)
+			assert_true(made[i].good);
+		else
+			assert_false(suite_start(ids[i], &e)); /* whether it was made or not, it is gone */
+		assert_true(suite_ask(suite.b->ops->destroy, ids[i], &e));
+	}
+}
+
 static struct {
 	bool exited;
 	char id[40];
@@ -223,9 +250,12 @@ static void usage_is_told(void **state)
 }
 
 const struct CMUnitTest life_tests[] = {
-	cmocka_unit_test(stop_keeps_the_disk),      cmocka_unit_test(destroy_of_nothing_succeeds),
-	cmocka_unit_test(same_id_twice_is_refused), cmocka_unit_test(is_adopted_by_a_new_daemon),
+	cmocka_unit_test(stop_keeps_the_disk),
+	cmocka_unit_test(destroy_of_nothing_succeeds),
+	cmocka_unit_test(same_id_twice_is_refused),
+	cmocka_unit_test(is_adopted_by_a_new_daemon),
 	cmocka_unit_test(usage_is_told),
+	cmocka_unit_test(destroyed_while_being_made),
 };
 const size_t life_tests_n = ARRAY_LEN(life_tests);
 
@@ -260,8 +290,11 @@ int contract_run(const struct contract_kind *kind)
 	const struct {
 		const struct CMUnitTest *v;
 		size_t n;
-	} parts[] = { { run_tests, run_tests_n }, { session_tests, session_tests_n }, { file_tests, file_tests_n }, { life_tests, life_tests_n },
-		    { snapshot_tests, snapshot_tests_n } };
+	} parts[] = { { run_tests, run_tests_n },
+		      { session_tests, session_tests_n },
+		      { file_tests, file_tests_n },
+		      { life_tests, life_tests_n },
+		      { snapshot_tests, snapshot_tests_n } };
 	const char *skip = NULL;
 	size_t n = 0;
 
