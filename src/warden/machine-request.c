@@ -23,7 +23,8 @@ static void receive(int door, struct message *m)
 		char room[CMSG_SPACE(sizeof m->fds)];
 	} control;
 	struct iovec v = { &m->rq, sizeof m->rq };
-	struct msghdr h = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+	/* Not the padded size: in that there is room for one more than we have. */
+	struct msghdr h = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_LEN(sizeof m->fds) };
 
 	m->n = 0;
 	m->size = recvmsg(door, &h, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);

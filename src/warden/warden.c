@@ -279,13 +279,6 @@ static void on_event(struct warden *w, void *source)
 
 	if (snapshot_event(w, source))
 		return;
-	if (source == &w->machines) {
-		if (!machine_request_take(w)) {
-			(void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->machines, NULL);
-			w->machines = close_fd(w->machines);
-		}
-		return;
-	}
 	if (!helper) {
 		on_end(w, source);
 		return;
@@ -464,6 +457,14 @@ static int start(struct warden *w, const struct warden_options *o, struct err *e
 	return 0;
 }
 
+static void from_vm_boundary(struct warden *w)
+{
+	if (machine_request_take(w))
+		return;
+	(void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->machines, NULL);
+	w->machines = close_fd(w->machines);
+}
+
 /* One message, or the end: false when the daemon is gone. */
 static bool from_daemon(struct warden *w)
 {
@@ -485,17 +486,21 @@ static void serve(struct warden *w)
 		if (n < 0 && errno != EINTR)
 			return;
 		/* Ends before requests: a sandbox that a request is about may just have ended. */
-		bool request = false;
+		bool request = false, machines = false;
 		for (int i = 0; i < n; i++) {
 			if (!events[i].data.ptr && events[i].events & EPOLLHUP)
 				return; /* what is still in the socket was asked by somebody who is gone: nobody would know of it */
 			if (!events[i].data.ptr)
 				request = true;
+			else if (events[i].data.ptr == &w->machines)
+				machines = true;
 			else
 				on_event(w, events[i].data.ptr);
 		}
 		if (request && !from_daemon(w))
 			return;
+		if (machines)
+			from_vm_boundary(w);
 		tick(w);
 		if (n == 0)
 			pool_fill(&w->pool);
@@ -511,6 +516,7 @@ static void end_all(struct warden *w)
 	uint64_t until = now_ms() + END_ALL_MS;
 
 	(void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->daemon, NULL);
+	(void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->machines, NULL);
 	for (size_t b = 0; b < BUCKETS; b++)
 		for (struct sandbox *s = w->buckets[b], *next; s; s = next) {
 			next = s->next_in_bucket;

@@ -4,12 +4,14 @@
  *     start ID DIGEST MEM_MIB CPU_MILLIS KVM DISK_MIB [WRONG]   "ok PID"; WRONG: what is handed over in place of the disk: "folder", "device"
  *     say ID TEXT      to the program's serial port; what comes back goes to stdout, ended by "done"
  *     end ID           the warden ends it; answered when its process has ended
+ *     raw SEED         a thousand messages that a broken or hostile daemon might send
  *     restart, kill    the warden ends, by itself or by SIGKILL; a new one starts
  *     wait MS          events are printed as they come: "event ID ended"
  * A machine's log is DATA/ID.log, its disk DATA/ID.disk. */
 #include "boundary/vm/launch.h"
 #include "sys/process.h"
 #include "warden/warden.h"
+#include "wire/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,15 +38,17 @@ static uv_loop_t loop;
 static struct launcher *launcher;
 static pid_t warden;
 static int control; /* its daemon's pair: it ends when this closes */
+static int raw_door; /* a copy of the launcher's */
 static struct warden_options options;
 static const char *data, *kernel, *initrd;
 static struct one *ones;
 static bool answered;
 
+/* The one that runs. */
 static struct one *find(const char *id)
 {
 	for (struct one *o = ones; o; o = o->next)
-		if (streq(o->id, id))
+		if (streq(o->id, id) && !o->ended)
 			return o;
 	return NULL;
 }
@@ -112,8 +116,9 @@ static void start(const char *id, const char *digest, char *rest)
 
 	(void)sscanf(rest, "%llu %llu %llu %llu %15s", &memory, &cpus, &kvm, &disk_mib, wrong);
 	auto_fd int disk = disk_for(id, disk_mib, wrong);
-	auto_fd int guest = listener(id, "guest");
-	auto_fd int qmp = listener(id, "qmp");
+	bool again = find(id) != NULL; /* whose sockets stay where they are */
+	auto_fd int guest = listener(id, again ? "guest-again" : "guest");
+	auto_fd int qmp = listener(id, again ? "qmp-again" : "qmp");
 	auto_fd int k = open(kernel, O_RDONLY | O_CLOEXEC);
 	auto_fd int i = open(initrd, O_RDONLY | O_CLOEXEC);
 	snprintf(o->id, sizeof o->id, "%s", id);
@@ -165,6 +170,7 @@ static void start_warden(void)
 	close(pair[1]);
 	close(door[1]);
 	control = pair[0];
+	raw_door = fcntl(door[0], F_DUPFD_CLOEXEC, 3);
 	launcher = launcher_warden(&loop, door[0]);
 }
 
@@ -173,6 +179,7 @@ static void end_warden(int signo)
 	if (signo)
 		kill(warden, signo);
 	close(control);
+	close(raw_door);
 	launcher->free(launcher);
 	while (waitpid(warden, NULL, 0) < 0 && errno == EINTR)
 		;
@@ -197,13 +204,58 @@ static void wait_ms(const char *ms)
 	printf("ok\n");
 }
 
+/* Of one that an earlier driver has started there is no pidfd. */
+static bool listens(const char *id)
+{
+	struct sockaddr_un a;
+	auto_fd int fd = address(id, "qmp", &a);
+
+	usleep(10000);
+	return connect(fd, (struct sockaddr *)&a, sizeof a) == 0;
+}
+
 static void end(const char *id)
 {
 	struct one *o = find(id);
 
 	launcher->kill(launcher, id, o ? o->pidfd : -EBADF);
-	while (o && !o->ended)
-		uv_run(&loop, UV_RUN_ONCE);
+	while (o ? !o->ended : listens(id))
+		uv_run(&loop, o ? UV_RUN_ONCE : UV_RUN_NOWAIT);
+	printf("ok\n");
+}
+
+/* Half of them are records but for a few bytes, and some have every field right but one; with as many descriptors as chance wants. Answers
+ * that have serials nobody has given are thrown away by the launcher. */
+static void raw(unsigned seed)
+{
+	int fds[16];
+
+	srandom(seed);
+	for (int i = 0; i < 1000; i++) {
+		struct machine_request rq = { .magic = MACHINE_MAGIC, .op = MACHINE_START, .serial = 1u << 30, .id = "00000000-0000-4000-8000-000000000000",
+					      .image_digest = "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+					      .plan = { .begin = VMM_BOOT, .ram = VMM_RAM_OWN, .cpu_millis = 1000, .memory_mib = 128 } };
+		union {
+			struct cmsghdr head;
+			char room[CMSG_SPACE(sizeof fds)];
+		} control_data = { 0 };
+		size_t n = (size_t)random() % 16, changes = (size_t)random() % 4, size = random() % 4 ? sizeof rq : 1 + (size_t)random() % sizeof rq; /* none at all is the end */
+		struct iovec v = { &rq, size };
+		struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1 };
+		for (size_t k = 0; k < changes; k++)
+			((unsigned char *)&rq)[(size_t)random() % sizeof rq] = (unsigned char)random();
+		for (size_t k = 0; k < n; k++)
+			fds[k] = random() % 2 ? 0 : raw_door;
+		if (n) {
+			control_data.head = (struct cmsghdr){ .cmsg_len = CMSG_LEN(n * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
+			memcpy(CMSG_DATA(&control_data.head), fds, n * sizeof(int));
+			m.msg_control = &control_data;
+			m.msg_controllen = CMSG_SPACE(n * sizeof(int));
+		}
+		if (sendmsg(raw_door, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EAGAIN)
+			i--;
+		uv_run(&loop, UV_RUN_NOWAIT);
+	}
 	printf("ok\n");
 }
 
@@ -220,6 +272,8 @@ static void obey(char *line)
 		printf("error invalid what?\n");
 	} else if (streq(op, "wait")) {
 		wait_ms(id);
+	} else if (streq(op, "raw")) {
+		raw((unsigned)strtoul(id, NULL, 10));
 	} else if (streq(op, "end")) {
 		end(id);
 	} else if (streq(op, "say")) {

@@ -199,7 +199,7 @@ static int take(struct by_warden *b)
 		char room[CMSG_SPACE(sizeof pidfd)];
 	} control;
 	struct iovec v = { &a, sizeof a };
-	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_LEN(sizeof pidfd) };
 	ssize_t n = recvmsg(b->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
