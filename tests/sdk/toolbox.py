@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.join(here, "inside"))
 empty = tempfile.mkdtemp(prefix="sdk-")
 os.chdir(empty)  # the SDK reads .env of its directory
 
-from daytona import CreateSandboxFromSnapshotParams, Daytona, DaytonaConfig, PtySize
+from daytona import CreateSandboxFromSnapshotParams, Daytona, DaytonaConfig, LspCompletionPosition, PtySize
 
 d = Daytona(DaytonaConfig(api_key=os.environ["TEST_KEY"], api_url=os.environ["TEST_URL"]))
 
@@ -408,7 +408,133 @@ def git(sb):
         check("git: " + f.__name__, f)
 
 
-parts = {"git": git, "interpreter": interpreter, "terminals": terminals}
+# --- language servers ---
+
+TS = """export interface Point { x: number; y: number }
+export class Shape {
+  name = 'shape'
+  move(by: Point): Shape { return this }
+}
+export function area(s: Shape): number { return s.name.length }
+const s = new Shape()
+s.
+"""
+PY = """import os
+
+class Shape:
+    def move(self, by):
+        return self
+
+def area(s):
+    return 1
+
+os.path.jo
+"""
+
+
+def languages(sb):
+    def typescript():
+        sb.fs.create_folder("web/src", "755")
+        sb.fs.upload_file(TS.encode(), "web/src/a é.ts")
+        lsp = sb.create_lsp_server("typescript", "web")
+        fails(lambda: lsp.document_symbols("web/src/a é.ts"), "DaytonaLspServerNotInitializedError", "start it first")
+        lsp.start()
+        lsp.start()  # again: nothing
+        lsp.did_open("web/src/a é.ts")
+        names = [(x.name, x.kind, x.location.range.start.line) for x in lsp.document_symbols("web/src/a é.ts")]
+        for one in (("Shape", 5, 1), ("move", 6, 3), ("area", 12, 5), ("Point", 11, 0), ("s", 14, 6)):
+            assert one in names, (one, names)
+        equal({x.location.uri for x in lsp.document_symbols("web/src/a é.ts")}, {"file:///home/daytona/web/src/a%20%C3%A9.ts"})
+        done = lsp.completions("web/src/a é.ts", LspCompletionPosition(line=7, character=2))
+        equal(sorted(i.label for i in done.items), ["move", "name"])
+        equal([i.kind for i in done.items if i.label == "move"], [2])
+        equal([(x.name, x.kind, x.location.uri) for x in lsp.sandbox_symbols("area")], [("area", 12, "file:///home/daytona/web/src/a%20%C3%A9.ts")])
+        sb.fs.upload_file((TS + "area(").replace("area", "size").encode(), "web/src/a é.ts")
+        lsp.did_open("web/src/a é.ts")  # as it is now
+        assert "size" in [x.name for x in lsp.document_symbols("web/src/a é.ts")]
+        lsp.did_close("web/src/a é.ts")
+        lsp.stop()
+        fails(lambda: lsp.completions("web/src/a é.ts", LspCompletionPosition(line=7, character=2)), "DaytonaLspServerNotInitializedError")
+        equal(sb.process.exec("for i in 1 2 3 4 5 6 7 8 9; do pgrep -f tsserver >/dev/null || break; sleep 0.2; done; pgrep -fc [t]sserver").result, "0\n")
+
+    def missing():
+        lsp = sb.create_lsp_server("python", "/tmp")
+        if "pylsp" in sb.process.exec("command -v pylsp").result:
+            raise Skip("the image has one")
+        fails(lambda: lsp.start(), "DaytonaUnprocessableEntityError", "install one of python-lsp-server \\(pylsp\\), jedi-language-server, pyright")
+        fails(lambda: sb.create_lsp_server("typescript", "/nowhere").start(), "DaytonaNotFoundError", "/nowhere")
+
+    def python():
+        wheels = os.environ.get("TEST_WHEELS")
+        if not wheels:
+            raise Skip("the image has no server for it, and the package jedi-language-server could not be had")
+        for name in (n for n in os.listdir(wheels) if n.endswith(".whl")):
+            sb.fs.upload_file(os.path.join(wheels, name), "/tmp/wheels/" + name)
+        r = sb.process.exec("pip install --quiet --user --no-index --find-links /tmp/wheels jedi-language-server")
+        equal(r.exit_code, 0)
+        sb.fs.create_folder("py", "755")
+        sb.fs.upload_file(PY.encode(), "py/a.py")
+        lsp = sb.create_lsp_server("python", "/home/daytona/py")
+        lsp.start()
+        lsp.did_open("/home/daytona/py/a.py")
+        names = [(x.name, x.kind, x.location.range.start.line) for x in lsp.document_symbols("/home/daytona/py/a.py")]
+        for one in (("Shape", 5, 2), ("move", 6, 3), ("area", 12, 6)):
+            assert one in names, (one, names)
+        done = lsp.completions("/home/daytona/py/a.py", LspCompletionPosition(line=9, character=10))
+        equal([i.label for i in done.items], ["join"])
+        assert "area" in [x.name for x in lsp.sandbox_symbols("area")]
+        sb.process.exec("pkill -f jedi-language-server")
+        fails(lambda: [lsp.did_open("/home/daytona/py/a.py") or time.sleep(0.2) for _ in range(50)], "DaytonaLspServerNotInitializedError")
+        lsp.start()  # and can be had again
+        lsp.did_open("/home/daytona/py/a.py")
+        assert lsp.document_symbols("/home/daytona/py/a.py")
+        fails(lambda: lsp.did_open("/home/daytona/py/none.py"), "DaytonaFileNotFoundError")
+
+    for f in (typescript, missing, python):
+        check("languages: " + f.__name__, f)
+
+
+# --- signed URLs, figures, what is not there ---
+
+def the_rest(sb):
+    import urllib.error, urllib.parse, urllib.request
+
+    def signed_urls():
+        sb.fs.upload_file(b"signed \xff", "/tmp/a b+%.txt")
+        url = sb.download_url("/tmp/a b+%.txt", 60)
+        with urllib.request.urlopen(url) as r:
+            equal(r.read(), b"signed \xff")
+        for bad in (url.replace("v1_", "v1_x"), url.replace("a+b", "a+c"), re.sub("expires=.", "expires=3", url), url.split("&signature")[0],
+                    url.replace("files/download", "files/info"), url.replace("signature=v1_", "signature=")):
+            try:
+                urllib.request.urlopen(bad)
+                raise AssertionError(bad)
+            except urllib.error.HTTPError as e:
+                equal(e.code, 401)
+        url = sb.upload_url("/tmp/deep/er/up.bin")
+        urllib.request.urlopen(urllib.request.Request(url, data=b"up", method="POST", headers={"Content-Type": "application/octet-stream"})).read()
+        equal(sb.fs.download_file("/tmp/deep/er/up.bin"), b"up")
+        try:
+            urllib.request.urlopen(url)  # a GET with the signature of a POST
+            raise AssertionError("taken")
+        except urllib.error.HTTPError as e:
+            assert e.code in (401, 404, 405), e.code
+
+    def figures():
+        m = sb.get_metrics()
+        equal(len(m), 1)
+        equal((m[0].mem_total, m[0].cpu_count), (1 << 30, 1))
+        assert 0 < m[0].mem_used < m[0].mem_total, m
+        equal(sb.get_metrics_latest().mem_total, 1 << 30)
+
+    def computer_use():
+        fails(lambda: sb.computer_use.start(), "DaytonaUnprocessableEntityError", "xvfb")
+
+    for f in (signed_urls, figures, computer_use):
+        check("rest: " + f.__name__, f)
+
+
+parts = {"languages": languages, "rest": the_rest, "git": git, "interpreter": interpreter, "terminals": terminals}
 sb = d.create(CreateSandboxFromSnapshotParams(env_vars={"GREETING": "hi"}))
 try:
     for name in sys.argv[1:] or parts:

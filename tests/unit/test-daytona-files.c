@@ -69,7 +69,8 @@ static void test_files(void **state)
 	assert_int_equal(in_box("GET", "/version", NULL), 200);
 	assert_int_equal(in_box("POST", "/env", "{\"set\":{\"N\":\"1\"},\"unset\":[\"A\"]}"), 200);
 	assert_int_equal(in_box("POST", "/env", "{\"set\":[]}"), 400);
-	assert_int_equal(in_box("POST", "/lsp/start", "{}"), 422);
+	assert_int_equal(in_box("POST", "/computeruse/start", "{}"), 422);
+	assert_non_null(strstr(text("message"), "xvfb"));
 }
 
 struct part {

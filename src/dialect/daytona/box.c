@@ -211,11 +211,13 @@ static void handle_env(struct request *r, void *daytona)
 }
 
 /* Known by name and not there: said plainly instead of a 404 that looks like a lost sandbox. */
-static void handle_unsupported(struct request *r, void *daytona)
+static void handle_computer_use(struct request *r, void *daytona)
 {
 	struct sandbox_view v;
 	if (toolbox_sandbox(daytona, r, &v))
-		fail_code(r, 422, "UNPROCESSABLE_ENTITY", "this part of the API is not supported yet");
+		fail_code(r, 422, "UNPROCESSABLE_ENTITY",
+		          "computer use is not supported: it needs a desktop in the image (an X server such as xvfb, a window manager, xdotool, scrot), and this "
+		          "server does not drive one");
 }
 
 static const struct route routes[] = {
@@ -227,7 +229,6 @@ static const struct route routes[] = {
 	{ .method = "GET", .pattern = "/port", .handle = handle_ports },
 	{ .method = "GET", .pattern = "/port/{port}/in-use", .handle = handle_ports },
 	{ .method = "POST", .pattern = "/env", .body = BODY_BUFFER, .handle = handle_env },
-	{ .method = "*", .pattern = "/lsp/{rest*}", .handle = handle_unsupported },
-	{ .method = "*", .pattern = "/computeruse/{rest*}", .handle = handle_unsupported },
+	{ .method = "*", .pattern = "/computeruse/{rest*}", .handle = handle_computer_use },
 };
 const struct route_table box_routes = { routes, ARRAY_LEN(routes) };

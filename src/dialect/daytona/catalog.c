@@ -393,7 +393,7 @@ static void handle_config(struct request *r, void *daytona)
 	auto_free char *base = base_url(d, r);
 	json_t *o = json_object();
 	put(o, "version", textz_json(info.version ? info.version : CAISSON_VERSION));
-	put(o, "oidc", json_pack("{s:s, s:s, s:s}", "issuer", "", "clientId", "", "audience", ""));
+	put(o, "oidc", json_pack("{s:s, s:s, s:s, s:s}", "issuer", "", "clientId", "", "audience", "", "provider", ""));
 	put(o, "linkedAccountsEnabled", json_false());
 	put(o, "announcements", json_object());
 	put(o, "proxyTemplateUrl", json_sprintf("%s" BASE_PATH "/preview/{{sandboxId}}/{{PORT}}", base));

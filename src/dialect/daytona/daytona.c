@@ -7,9 +7,10 @@
 static const char *const toolbox_bases[] = { "/toolbox/{id}", "/toolbox/{id}/toolbox" };
 static const char *const prefixes[] = { BASE_PATH, "/api" };
 
-static const struct route_table *const control_tables[] = { &catalog_routes, &sandbox_routes, &preview_routes, &events_routes };
+static const struct route_table *const control_tables[] = { &catalog_routes, &sandbox_routes, &preview_routes, &events_routes,
+	                                                    &signed_routes,  &telemetry_routes };
 static const struct route_table *const toolbox_tables[] = { &process_routes,  &session_routes, &pty_routes, &file_routes,
-	                                                    &upload_routes, &download_routes, &box_routes, &git_routes, &interpreter_routes };
+	                                                    &upload_routes, &download_routes, &box_routes, &git_routes, &interpreter_routes, &lsp_routes };
 
 /* Clients that cannot set headers (browsers) and holders of a preview link reach the inside of that one sandbox by its token. */
 static bool token_opens(struct daytona *d, struct request *r, struct caller *ret)
@@ -33,7 +34,7 @@ static bool guard(struct request *r, const struct route *route, void *ctx)
 	struct str key = bearer(r);
 	int rc = key.n ? api_authenticate(d->api, key, &caller, &e) :
 	                 err_set(&e, ERR_UNAUTHENTICATED, 0, "a key is needed: Authorization: Bearer <key>");
-	if (rc < 0 && !(route->tag == TAG_TOOLBOX && token_opens(d, r, &caller))) {
+	if (rc < 0 && !(route->tag == TAG_TOOLBOX && (token_opens(d, r, &caller) || signature_opens(d, r, route, &caller, &e)))) {
 		fail(r, &e);
 		return false;
 	}
@@ -88,6 +89,7 @@ void daytona_free(struct daytona *d)
 	if (!d)
 		return;
 	events_done(d);
+	language_servers_done(d);
 	for (size_t i = 0; i < d->n_patterns; i++)
 		free(d->patterns[i]);
 	free(d->patterns);

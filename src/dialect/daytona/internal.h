@@ -28,6 +28,7 @@ struct daytona {
 	size_t n_patterns;
 	struct dialect dialects[4];
 	struct events *events;
+	struct language_server *language_servers;
 };
 
 enum route_tag {
@@ -41,9 +42,9 @@ struct route_table {
 	const struct route *routes;
 	size_t n;
 };
-extern const struct route_table sandbox_routes, catalog_routes, preview_routes, events_routes;                 /* as they are */
+extern const struct route_table sandbox_routes, catalog_routes, preview_routes, events_routes, signed_routes, telemetry_routes;                 /* as they are */
 extern const struct route_table process_routes, session_routes, pty_routes, file_routes, upload_routes, download_routes, box_routes,
-	git_routes, interpreter_routes; /* toolbox */
+	git_routes, interpreter_routes, lsp_routes; /* toolbox */
 
 /* --- errors.c --- */
 int status_of(enum err_kind kind);
@@ -119,6 +120,10 @@ json_t *extra_load(const struct sandbox_view *v);
 int extra_put(struct daytona *d, const struct caller *c, const struct sandbox_view *v, const char *key, json_t *take, struct err *e);
 char *extra_text(const char *whole, json_t *ours); /* the whole `extra` with our part replaced; heap */
 
+/* --- signed.c --- */
+/* True when the request's signature lets whoever has it in. e is set when there is one that does not. */
+bool signature_opens(struct daytona *d, struct request *r, const struct route *route, struct caller *ret, struct err *e);
+
 /* --- create.c --- */
 void handle_create(struct request *r, void *daytona);
 
@@ -143,6 +148,9 @@ int collector_read(struct collector *c, struct daytona *d, const struct caller *
 /* --- logs.c: both use up the request --- */
 void log_stream(struct daytona *d, struct request *r, const char *run);
 void log_stream_empty(struct daytona *d, struct request *r);
+
+/* --- lsp.c --- */
+void language_servers_done(struct daytona *d);
 
 /* --- events.c --- */
 void events_init(struct daytona *d);

@@ -402,7 +402,5 @@ static const struct route routes[] = {
 	{ .method = "PUT", .pattern = "/sandbox/{id}/secrets", .handle = handle_unsupported },
 	{ .method = "*", .pattern = "/sandbox/{id}/ssh-access", .handle = handle_unsupported },
 	{ .method = "GET", .pattern = "/sandbox/{id}/build-logs-url", .handle = handle_unsupported },
-	{ .method = "GET", .pattern = "/sandbox/{id}/signing-key", .handle = handle_unsupported },
-	{ .method = "GET", .pattern = "/sandbox/{id}/telemetry/metrics", .handle = handle_unsupported },
 };
 const struct route_table sandbox_routes = { routes, ARRAY_LEN(routes) };
