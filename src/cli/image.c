@@ -1,4 +1,5 @@
 #include "image/build.h"
+#include "image/vm.h"
 
 #include "cli/args.h"
 #include "cli/commands.h"
@@ -71,6 +72,21 @@ static int print_digest(const struct cli *cli, const char *name, const char *dig
 	return 0;
 }
 
+/* What the vm boundary needs of an image. A host that can't have it is told so once, and has the process boundary all the same. */
+static void prepare_for_machines(const struct images *i, const char *digest)
+{
+	const struct image_options o = { .progress = i->quiet ? NULL : progress };
+	struct image_vm_kernel kernel = { 0 };
+	auto_free char *root = NULL;
+	struct err e;
+
+	if (access("/usr/bin/qemu-system-x86_64", X_OK) < 0)
+		cli_warn("the image is not prepared for virtual machines: there is no QEMU here (package qemu-system-x86)");
+	else if (image_vm_kernel_make(i->store, &o, &kernel, &e) < 0 || image_vm_root(i->store, digest, &o, &root, &e) < 0)
+		cli_warn("the image could not be prepared for virtual machines: %s", e.message);
+	image_vm_kernel_done(&kernel);
+}
+
 static int run_build(struct cli *cli, int argc, char **argv)
 {
 	auto_images struct images i = { 0 };
@@ -82,6 +98,7 @@ static int run_build(struct cli *cli, int argc, char **argv)
 	const struct image_options o = { .progress = i.quiet ? NULL : progress, .force = i.force };
 	if (image_build_default(i.store, &o, digest, &e) < 0)
 		return cli_fail_err(&e);
+	prepare_for_machines(&i, digest);
 	return print_digest(cli, "default", digest);
 }
 
@@ -96,6 +113,7 @@ static int run_add(struct cli *cli, int argc, char **argv)
 	const struct image_options o = { .progress = i.quiet ? NULL : progress };
 	if (image_add(i.store, i.a.operands[0], i.a.operands[1], &o, digest, &e) < 0)
 		return cli_fail_err(&e);
+	prepare_for_machines(&i, digest);
 	return print_digest(cli, i.a.operands[0], digest);
 }
 
