@@ -183,6 +183,9 @@ int api_info(struct api *a, const struct caller *c, struct server_info *ret)
 		.defaults = &a->defaults,
 	};
 	ret->running = running;
+	for (size_t i = 0; i < n; i++)
+		if (o->boundaries[i]->ops->accelerator)
+			ret->accelerator = o->boundaries[i]->ops->accelerator(o->boundaries[i]);
 	return 0;
 }
 

@@ -32,6 +32,22 @@ static void add_image(struct doctor_report *r)
 	image_store_free(s);
 }
 
+/* Whether the vm boundary could be had; it is not required. */
+static void add_machines(struct doctor_report *r)
+{
+	auto_free char *folder = cli_images_folder(), *kernel = xasprintf("%s/vm/current/vmlinux", folder);
+	bool qemu = access("/usr/bin/qemu-system-x86_64", X_OK) == 0, kvm = access("/dev/kvm", R_OK | W_OK) == 0;
+
+	if (r->n == DOCTOR_LINES_MAX)
+		return;
+	struct doctor_line *l = &r->lines[r->n++];
+	*l = (struct doctor_line){ .name = "virtual machines", .ok = qemu && access(kernel, R_OK) == 0 };
+	snprintf(l->detail, sizeof l->detail, "%s, %s, %s", qemu ? "QEMU" : "no QEMU", access(kernel, R_OK) == 0 ? "kernel prepared" : "no kernel prepared",
+		 kvm ? "/dev/kvm (a server tries whether it works)" : "no /dev/kvm: machines are emulated, several times slower");
+	if (!l->ok)
+		snprintf(l->advice, sizeof l->advice, "install qemu-system-x86 and erofs-utils, then: caisson image build");
+}
+
 static int print_json(const struct doctor_report *r)
 {
 	json_t *items = json_array();
@@ -78,6 +94,7 @@ static int run(struct cli *cli, int argc, char **argv)
 		cli_warn("without root most of this can't be tried: run it with sudo");
 	doctor_examine(&r);
 	add_image(&r);
+	add_machines(&r);
 	if (cli->json) {
 		int code = print_json(&r);
 		return code ? code : r.process_ok ? 0 : CLI_FAILED;

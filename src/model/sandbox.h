@@ -56,6 +56,7 @@ struct sandbox_view {
 	const char *error; /* why, in state ERROR; else NULL */
 	const char *image_digest;
 	const char *boundary; /* resolved name */
+	const char *accelerator; /* what its machine runs on, "kvm" or "emulated"; NULL for a boundary without machines */
 	const struct sandbox_spec *spec; /* with defaults resolved */
 	const char *user;    /* effective default user */
 	const char *owner;   /* id of the key that created it */

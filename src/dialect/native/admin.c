@@ -205,6 +205,7 @@ void native_server_info_get(struct request *r, void *dialect)
 		jout_z(&j, NULL, *name);
 	jout_end_array(&j);
 	encode_capabilities(&j, info.caps);
+	jout_z(&j, "accelerator", info.accelerator);
 	jout_u64(&j, "sandboxes", info.sandboxes);
 	jout_u64(&j, "running", info.running);
 	encode_resources(&j, "defaults", info.defaults ? info.defaults : &(struct resources){ 0 });

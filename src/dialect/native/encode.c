@@ -50,6 +50,7 @@ void encode_sandbox(struct jout *j, const char *key, const struct sandbox_view *
 	jout_z(j, "state", sandbox_state_name(v->state));
 	jout_z(j, "error", v->error);
 	jout_z(j, "boundary", v->boundary);
+	jout_z(j, "accelerator", v->accelerator);
 	jout_z(j, "image", s->image);
 	jout_z(j, "image_digest", v->image_digest);
 	jout_z(j, "from_snapshot", s->from_snapshot);
