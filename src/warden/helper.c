@@ -16,7 +16,7 @@ enum order_kind { ORDER_TRASH = 1, ORDER_DISK, ORDER_NAMESPACE, ORDER_LET_GO };
 
 struct order {
 	enum order_kind kind;
-	bool tell;    /* ORDER_LET_GO: when it is done */
+	bool trash;   /* ORDER_LET_GO: something is in it */
 	bool journal; /* ORDER_DISK */
 	uint64_t mib;
 	char name[SPARE_NAME_MAX];
@@ -93,7 +93,8 @@ static void make_namespace(struct place *p, const struct order *o)
 static void obey(struct place *p, const struct order *o, int fd)
 {
 	switch (o->kind) {
-	case ORDER_TRASH: /* when nothing is waited for */
+	case ORDER_TRASH:  /* when nothing is waited for */
+	case ORDER_LET_GO: /* by the close below */
 		break;
 	case ORDER_DISK:
 		make_disk(p, o);
@@ -101,16 +102,11 @@ static void obey(struct place *p, const struct order *o, int fd)
 	case ORDER_NAMESPACE:
 		make_namespace(p, o);
 		break;
-	case ORDER_LET_GO:
-		fd = close_fd(fd);
-		if (o->tell)
-			deliver(o, 0, 0, -EBADF);
-		break;
 	}
 	close_fd(fd);
 }
 
-/* Deleting a file can take a while, and a create may wait for what is ordered: so one file at a time in between, and no more than
+/* Deleting a file can take a while, and what is ordered may be waited for: so one file at a time in between, and no more than
  * ORDERS_BEFORE_TRASH orders go first. */
 static void serve(struct place *p)
 {
@@ -132,7 +128,7 @@ static void serve(struct place *p)
 		if (n != (ssize_t)sizeof o)
 			break;
 		orders++;
-		trash |= o.kind == ORDER_TRASH;
+		trash |= o.kind == ORDER_TRASH || (o.kind == ORDER_LET_GO && o.trash);
 		if (o.kind == ORDER_DISK)
 			memcpy(made, o.name, sizeof made);
 		obey(p, &o, fd);
@@ -204,7 +200,7 @@ void helper_make_namespace(struct helper *h)
 
 void helper_let_go(struct helper *h, int fd, bool file)
 {
-	const struct order o = { .kind = ORDER_LET_GO, .tell = file };
+	const struct order o = { .kind = ORDER_LET_GO, .trash = file };
 
 	(void)give(h, &o, fd);
 	close_fd(fd); /* if it could not be given, what waits is this */
@@ -231,13 +227,10 @@ int helper_take(struct helper *h, struct helper_news *ret)
 		ret->kind = HELPER_DISK;
 		ret->disk.mount = fd;
 		h->disks -= h->disks > 0;
-	} else if (d.order.kind == ORDER_NAMESPACE) {
+	} else {
 		ret->kind = HELPER_NAMESPACE;
 		ret->namespace = fd;
 		h->namespaces -= h->namespaces > 0;
-	} else {
-		ret->kind = HELPER_GONE;
-		return 0;
 	}
 	if (d.rc < 0)
 		return d.rc == -EPIPE || d.rc == -EAGAIN ? -EIO : d.rc;

@@ -1,7 +1,7 @@
 /* A child of the warden for what takes long or waits in the kernel, so that the loop never does. The warden has two of the same
- * kind: one deletes big files and makes disks in advance, the other makes network namespaces and lets go of the mounts
- * of the dead, so that none of these waits for a run of mkfs. Asked by messages; what it makes comes back as a
- * descriptor. Ends when the warden does, after what it was told last and after emptying the trash. */
+ * kind: one makes disks, for which creates may be waiting; the other makes network namespaces, lets go of the mounts of the dead, and
+ * deletes files. Asked by messages; what it makes comes back as a descriptor. Ends when the warden does, after what it was told
+ * last and after emptying the trash. */
 #ifndef CAISSON_WARDEN_HELPER_H
 #define CAISSON_WARDEN_HELPER_H
 
@@ -15,10 +15,10 @@ struct helper {
 	unsigned disks, namespaces; /* asked for and not come yet */
 };
 
-enum helper_kind { HELPER_DISK = 1, HELPER_NAMESPACE, HELPER_GONE };
+enum helper_kind { HELPER_DISK = 1, HELPER_NAMESPACE };
 
 struct helper_news {
-	enum helper_kind kind;	   /* made the one or the other; or has let go of a sandbox whose disk is a file */
+	enum helper_kind kind;
 	char name[SPARE_NAME_MAX]; /* of a disk */
 	uint64_t mib;
 	bool journal;
@@ -32,7 +32,7 @@ void helper_empty_trash(struct helper *h);
 bool helper_make_disk(struct helper *h, const char *name, uint64_t mib, bool journal); /* false: it is gone or far behind */
 void helper_make_namespace(struct helper *h);
 /* The last hold on the mounts of a dead sandbox (its mount namespace) is given up there: the kernel waits more than once when it takes
- * them apart. With a file as the disk, HELPER_GONE tells when that is bound no more and can be deleted. fd is taken. */
+ * them apart. With a file as the disk, that is in the trash already, which is emptied then. fd is taken. */
 void helper_let_go(struct helper *h, int fd, bool file);
 /* h->fd is readable: 0 and the news, or a negative errno (-EAGAIN: nothing yet; -EPIPE: the helper is gone; else it could not,
  * and ret->kind says what). */

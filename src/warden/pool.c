@@ -280,7 +280,7 @@ static void drop_stale_disks(struct pool *p)
 		*at = d->next;
 		p->disk_count--;
 		spare_free(p, d);
-		helper_empty_trash(p->disk_helper);
+		helper_empty_trash(p->space_helper);
 	}
 }
 
@@ -311,8 +311,6 @@ bool pool_take(struct pool *p, struct helper *from)
 		p->namespaces_failing |= news.kind == HELPER_NAMESPACE;
 	} else if (news.kind == HELPER_DISK) {
 		keep_disk(p, &news);
-	} else if (news.kind == HELPER_GONE) {
-		helper_empty_trash(p->disk_helper);
 	} else {
 		p->namespaces[p->namespace_count++] = news.namespace;
 	}

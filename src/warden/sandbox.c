@@ -286,7 +286,7 @@ static void undo_create(struct keeper *k, struct sandbox *s)
 	if (s->slot)
 		pool_slot_put(k->pool, take_ptr(&s->slot));
 	(void)disk_remove_file(k->place, r->id);
-	helper_empty_trash(k->pool->disk_helper);
+	helper_empty_trash(k->pool->space_helper);
 	record_remove(k->place->state_fd, r->id);
 	pool_image_put(k->pool, r->image_digest);
 	free(take_ptr(&s->making));
@@ -479,7 +479,7 @@ int sandbox_sweep(struct keeper *k, struct sandbox *s)
 	s->record.pid = 0;
 	s->life = LIFE_STOPPED;
 	if (!s->destroying && s->record.ephemeral && s->record.disk_kind == DISK_FILE && disk_remove_file(k->place, s->record.id) == 0)
-		helper_empty_trash(k->pool->disk_helper);
+		helper_empty_trash(k->pool->space_helper);
 	if (!s->destroying && record_write(k->place->state_fd, &s->record) < 0)
 		log_warn("sandbox=%s msg=\"record not written\"", s->record.id);
 	return 0;
@@ -492,7 +492,7 @@ int sandbox_remove(struct keeper *k, struct sandbox *s)
 	if (s->record.disk_kind != DISK_MEMORY) { /* 0: one that nobody knows, which may have a disk */
 		rc = disk_remove_file(k->place, s->record.id);
 		if (s->mounts < 0)
-			helper_empty_trash(k->pool->disk_helper);
+			helper_empty_trash(k->pool->space_helper);
 	}
 	record_remove(k->place->state_fd, s->record.id);
 	if (s->record.image_digest[0])

@@ -252,7 +252,7 @@ int snapshot_drop(struct warden *w, const char *snapshot)
 	snprintf(trash, sizeof trash, "trash-%s", file);
 	if (renameat(disks, file, disks, trash) < 0)
 		return errno == ENOENT ? 0 : -errno;
-	helper_empty_trash(&w->disk_helper);
+	helper_empty_trash(&w->space_helper);
 	return 0;
 }
 
