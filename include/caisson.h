@@ -113,7 +113,9 @@ struct caisson_create_options {
 	const char *boundary;  /* "process", "vm"; NULL: the server's default */
 	double cpus;           /* cores, may be fractional; 0: the server's default, as below */
 	uint64_t memory_mib, disk_mib, pids;
-	const char *network;   /* "none", "public"; NULL: "none" */
+	const char *network;   /* "none", "public", "allow"; NULL: the server's default, or "allow" when there are rules */
+	const char *const *network_allow; /* rules such as "api.example.org:443"; NULL-terminated, or NULL */
+	const char *const *network_deny;
 	const char *user, *workdir, *hostname; /* of runs; NULL: the image's */
 	const struct caisson_pair *env;        /* of every run */
 	size_t n_env;

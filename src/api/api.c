@@ -275,6 +275,21 @@ int api_sandbox_set_lifetime(struct api *a, const struct caller *c, const char *
 	return s ? sandbox_set_lifetime(s, l, e) : -ENOENT;
 }
 
+void api_sandbox_set_network(struct api *a, const struct caller *c, const char *ref, enum network_mode mode, char *const *allow,
+                             char *const *deny, api_sandbox_fn done, void *ctx)
+{
+	struct err e;
+	struct sandbox *s = api_lookup(a, c, ref, &e);
+
+	if (!s) {
+		done(ctx, &e, NULL);
+		return;
+	}
+	struct call *call = api_call(a, ctx);
+	call->fn.sandbox = done;
+	sandbox_set_network(s, mode, allow, deny, answer_sandbox, call);
+}
+
 int api_sandbox_set_extra(struct api *a, const struct caller *c, const char *ref, const char *extra, struct err *e)
 {
 	struct sandbox *s = api_lookup(a, c, ref, e);

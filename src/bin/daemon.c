@@ -5,6 +5,7 @@
 #include "dialect/daytona/daytona.h"
 #include "dialect/mcp/mcp.h"
 #include "dialect/native/native.h"
+#include "egress/egress.h"
 #include "server/server.h"
 
 #include <assert.h>
@@ -19,12 +20,21 @@ enum { BOUNDARIES_MAX = 4, GRACE_MS = 2000 };
 
 /* --- the dialects: all that a new one needs here is a line in the table --- */
 
+/* Of sandboxes that do not say; never more than what is permitted. */
+static enum network_mode default_network(const struct serve_options *o, enum network_mode expected)
+{
+	enum network_mode mode = o->network >= 0 ? (enum network_mode)o->network : expected;
+
+	return o->network_max == NETWORK_PUBLIC ? mode : NETWORK_NONE;
+}
+
 static void *open_native(uv_loop_t *loop, struct api *api, struct server *server, const struct serve_options *o, struct err *e)
 {
-	(void)o;
 	struct native *n = native_new(loop, api, server);
 	if (!n)
 		err_set(e, ERR_INTERNAL, EINVAL, "the native dialect's routes were refused");
+	else
+		native_set_network(n, default_network(o, NETWORK_NONE));
 	return n;
 }
 
@@ -35,7 +45,8 @@ static void close_native(void *n)
 
 static void *open_daytona(uv_loop_t *loop, struct api *api, struct server *server, const struct serve_options *o, struct err *e)
 {
-	const struct daytona_options options = { .public_url = o->public_url, .preview_domain = o->preview_domain };
+	const struct daytona_options options = { .public_url = o->public_url, .preview_domain = o->preview_domain,
+	                                         .network = default_network(o, NETWORK_PUBLIC) };
 
 	return daytona_new(loop, api, server, &options, e);
 }
@@ -78,6 +89,7 @@ struct daemon {
 	size_t n_boundaries;
 	struct store *store;
 	struct image_store *images;
+	struct egress *egress;
 	struct core *core;
 	struct api *api;
 	void *dialects[ARRAY_LEN(dialects)];
@@ -162,6 +174,7 @@ static void on_core_closed(void *ctx)
 	for (size_t i = 0; i < d->n_boundaries; i++)
 		d->boundaries[i]->ops->free(d->boundaries[i]);
 	d->n_boundaries = 0;
+	egress_free(take_ptr(&d->egress));
 }
 
 static void close_core(void *ctx)
@@ -191,6 +204,16 @@ static void begin_end(struct daemon *d)
 	if (d->watching_lifetime)
 		uv_close((uv_handle_t *)&d->lifetime, NULL);
 	server_stop(d->server, d->lost || d->o->ephemeral ? 0 : GRACE_MS, on_server_stopped, d);
+}
+
+void daemon_edge(void *daemon, int fd)
+{
+	struct daemon *d = daemon;
+
+	if (d->egress)
+		egress_attach(d->egress, fd);
+	else
+		close_fd(fd);
 }
 
 void daemon_lost(struct daemon *d, const char *why)
@@ -280,12 +303,15 @@ static int assemble(struct daemon *d, const char *state_dir, const char *key_pat
 	if (rc < 0)
 		return rc;
 	d->images = image_store_new(d->o->images);
+	d->egress = egress_new(d->loop);
 	const struct core_options core = {
 		.data_dir = state_dir,
 		.store = d->store,
 		.images = d->images,
 		.boundaries = d->boundaries,
 		.n_boundaries = d->n_boundaries,
+		.egress = d->egress,
+		.network_max = d->o->network_max,
 	};
 	d->core = core_new(d->loop, &core);
 	rc = write_first_key(d, key_path, e);
@@ -305,6 +331,7 @@ static void disassemble(struct daemon *d)
 	close_front(d);
 	api_free(d->api);
 	core_free(d->core);
+	egress_free(d->egress);
 	image_store_free(d->images);
 	if (d->store)
 		store_close(d->store);

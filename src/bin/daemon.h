@@ -12,6 +12,8 @@ struct daemon;
 int daemon_new(uv_loop_t *loop, const struct serve_options *o, struct daemon **ret, struct err *e);
 /* The boundaries, the first is the default; they are freed by daemon_run. */
 void daemon_add_boundary(struct daemon *d, struct boundary *b);
+/* A new edge (egress/egress.h), by the daemon's end of its socket. */
+void daemon_edge(void *daemon, int fd);
 /* The sandboxes can't be managed any more (the warden is gone): ends with an error. */
 void daemon_lost(struct daemon *d, const char *why);
 /* Adopts, prints "ready ADDRESS", serves; returns the exit code after SIGTERM, SIGINT, the end of lifetime_fd or daemon_lost.

@@ -175,6 +175,7 @@ static int add_boundaries(const struct serve_options *o, struct daemon *d, uv_lo
 	struct boundary *machine = machines < 0 ? NULL : vm_parts_boundary(loop, vm, machines, e);
 	bool first = streq(o->boundary, "vm");
 
+	process_boundary_on_edge(process, daemon_edge, d);
 	if (first && machine)
 		daemon_add_boundary(d, machine);
 	daemon_add_boundary(d, process);

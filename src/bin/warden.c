@@ -1,18 +1,22 @@
 #include "bin/warden.h"
 
+#include "bin/edge.h"
 #include "bin/guest_blob.h"
 #include "boundary/vm/vm.h"
 #include "warden/warden.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WARDEN_FD = 3, LOCK_FD, MACHINES_FD, ARGC = 8 };
+enum { WARDEN_FD = 3, LOCK_FD, MACHINES_FD, ARGC = 10 };
+#define EDGE_UID 0x3ffffffeu /* without a user "caisson-edge": just below the daemon's */
 
 void warden_exec(const struct serve_options *o, int fd, int machines, int lock, uid_t uid, gid_t gid)
 {
@@ -23,7 +27,8 @@ void warden_exec(const struct serve_options *o, int fd, int machines, int lock, 
 	snprintf(gid_text, sizeof gid_text, "%u", gid);
 	snprintf(level, sizeof level, "%u", (unsigned)o->log_level);
 	auto_free char *images = xstrdup(o->images), *data = xstrdup(o->data), *socket = xstrdup(o->socket);
-	char *argv[] = { name, command, images, data, socket, o->ephemeral ? yes : no, uid_text, gid_text, level, machines < 0 ? without : with, NULL };
+	auto_free char *resolvers = xstrdup(o->resolvers ? o->resolvers : ""), *lan = xstrdup(o->network_lan ? o->network_lan : "");
+	char *argv[] = { name, command, images, data, socket, o->ephemeral ? yes : no, uid_text, gid_text, level, machines < 0 ? without : with, resolvers, lan, NULL };
 
 	/* they may already be 3 to 5: move them out of the way first */
 	int high = fcntl(fd, F_DUPFD_CLOEXEC, 10), high_lock = fcntl(lock, F_DUPFD_CLOEXEC, 10),
@@ -74,6 +79,25 @@ static void tidy_up(const char *socket, const char *data, bool ephemeral)
 	rmdir(data);
 }
 
+/* How the warden starts the edge: EDGE_COMMAND and what bin/edge.h says. */
+struct edge_command {
+	char name[16], command[8], uid[16], gid[16];
+	char *argv[8];
+};
+
+static void fill_edge_command(struct edge_command *c, char *resolvers, char *lan, char *level)
+{
+	const struct passwd *pw = getpwnam("caisson-edge");
+
+	snprintf(c->name, sizeof c->name, "caisson-edge");
+	snprintf(c->command, sizeof c->command, EDGE_COMMAND);
+	snprintf(c->uid, sizeof c->uid, "%u", pw ? pw->pw_uid : EDGE_UID);
+	snprintf(c->gid, sizeof c->gid, "%u", pw ? pw->pw_gid : EDGE_UID);
+	char *const argv[] = { c->name, c->command, resolvers, lan, c->uid, c->gid, level, NULL };
+	static_assert(sizeof argv == sizeof c->argv, "an argument more");
+	memcpy(c->argv, argv, sizeof argv);
+}
+
 int warden_command(int argc, char **argv)
 {
 	uint64_t uid, gid, level;
@@ -84,6 +108,8 @@ int warden_command(int argc, char **argv)
 		return 2;
 	}
 	bool ephemeral = streq(argv[3], "ephemeral");
+	struct edge_command edge;
+	fill_edge_command(&edge, argv[8], argv[9], argv[6]);
 	struct warden_options o = {
 		.images = argv[0],
 		.data = argv[1],
@@ -94,6 +120,7 @@ int warden_command(int argc, char **argv)
 		.log_level = (enum log_level)level,
 		.end_all = ephemeral,
 		.machines = streq(argv[7], "machines") ? MACHINES_FD : 0,
+		.edge = edge.argv,
 	};
 	log_set_level(o.log_level);
 	log_set_name("warden");

@@ -26,6 +26,7 @@ struct boundary_spec {
 	const char *hostname;    /* 1..63 characters [a-zA-Z0-9-] */
 	struct resources resources; /* no zero in it */
 	bool ephemeral;
+	bool network; /* it gets a gate, with BOUNDARY_CAN_NETWORK; else nothing but a loopback */
 	/* What the guest is told at its start. user and workdir NULL: the guest's own defaults. */
 	const char *user, *workdir;
 	const struct pairs *env; /* or NULL; at most BOUNDARY_ENV_MAX bytes, each pair counted as name + value + 2 */
@@ -60,6 +61,8 @@ struct boundary_ops {
 	void (*pause)(struct boundary *b, const char *id, boundary_done_fn done, void *ctx);
 	void (*resume)(struct boundary *b, const char *id, boundary_done_fn done, void *ctx);
 	void (*usage)(struct boundary *b, const char *id, boundary_usage_fn done, void *ctx);
+	/* Of a running sandbox, with BOUNDARY_CAN_NETWORK (else NULL): with a gate from now on, or without. */
+	void (*network)(struct boundary *b, const char *id, bool on, boundary_done_fn done, void *ctx);
 	/* Snapshots, with BOUNDARY_CAN_SNAPSHOT_DISK (else NULL). A snapshot is the state of a sandbox at one moment, kept under an id of
 	 * the caller's (36 characters [0-9a-f-]): its disk, and with `memory` (BOUNDARY_CAN_SNAPSHOT_MEMORY) all that runs in it. It is whole
 	 * or not there, depends on no sandbox, and no sandbox depends on it: dropping it harms none that was made from it.

@@ -1,5 +1,12 @@
 #include "cli/sandbox_args.h"
 
+static void text_list_add(struct text_list *l, const char *text)
+{
+	l->v = xreallocarray(l->v, l->n + 2, sizeof *l->v);
+	l->v[l->n++] = text;
+	l->v[l->n] = NULL;
+}
+
 bool sandbox_args_take(struct args *a, int id, struct sandbox_args *s)
 {
 	switch (id) {
@@ -29,6 +36,12 @@ bool sandbox_args_take(struct args *a, int id, struct sandbox_args *s)
 		return true;
 	case OPT_SANDBOX_NETWORK:
 		s->o.network = a->value;
+		return true;
+	case OPT_SANDBOX_ALLOW:
+		text_list_add(&s->allow, a->value);
+		return true;
+	case OPT_SANDBOX_DENY:
+		text_list_add(&s->deny, a->value);
 		return true;
 	case OPT_SANDBOX_HOSTNAME:
 		s->o.hostname = a->value;

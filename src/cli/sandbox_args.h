@@ -5,7 +5,8 @@
 #include "cli/args.h"
 
 enum { OPT_SANDBOX_IMAGE = 5001, OPT_SANDBOX_BOUNDARY, OPT_SANDBOX_NAME, OPT_SANDBOX_LABEL, OPT_SANDBOX_CPUS, OPT_SANDBOX_MEMORY,
-       OPT_SANDBOX_DISK, OPT_SANDBOX_PIDS, OPT_SANDBOX_NETWORK, OPT_SANDBOX_HOSTNAME };
+       OPT_SANDBOX_DISK, OPT_SANDBOX_PIDS, OPT_SANDBOX_NETWORK, OPT_SANDBOX_HOSTNAME,
+       OPT_SANDBOX_ALLOW, OPT_SANDBOX_DENY };
 
 #define SANDBOX_OPTIONS                                                                                              \
 	{ OPT_SANDBOX_IMAGE, 0, "image", "REF", "image to start from (default: default)" },                          \
@@ -16,12 +17,20 @@ enum { OPT_SANDBOX_IMAGE = 5001, OPT_SANDBOX_BOUNDARY, OPT_SANDBOX_NAME, OPT_SAN
 	{ OPT_SANDBOX_MEMORY, 'm', "memory", "SIZE", "memory limit, such as 512m or 2g" },                           \
 	{ OPT_SANDBOX_DISK, 0, "disk", "SIZE", "disk limit, such as 10g" },                                          \
 	{ OPT_SANDBOX_PIDS, 0, "pids", "N", "limit of processes and threads" },                                      \
-	{ OPT_SANDBOX_NETWORK, 0, "network", "MODE", "none or public (default: none)" },                             \
+	{ OPT_SANDBOX_NETWORK, 0, "network", "MODE", "none, public or allow (default: none, with --allow: allow)" },  \
+	{ OPT_SANDBOX_ALLOW, 0, "allow", "RULE", "may reach this, such as api.example.org:443; may be repeated" },   \
+	{ OPT_SANDBOX_DENY, 0, "deny", "RULE", "may not reach this; may be repeated" },                              \
 	{ OPT_SANDBOX_HOSTNAME, 0, "hostname", "NAME", "host name inside (default: from the name)" }
+
+struct text_list { /* NULL-terminated; the texts are of argv */
+	const char **v;
+	size_t n;
+};
 
 struct sandbox_args {
 	struct caisson_create_options o; /* strings are of argv */
 	struct pair_list labels;         /* put into o by sandbox_args_finish */
+	struct text_list allow, deny;    /* the same */
 };
 /* Takes the option if it is one of these; false: it is another one. Wrong values set a->leave. */
 bool sandbox_args_take(struct args *a, int id, struct sandbox_args *s);
@@ -29,10 +38,14 @@ static inline void sandbox_args_finish(struct sandbox_args *s)
 {
 	s->o.labels = s->labels.v;
 	s->o.n_labels = s->labels.n;
+	s->o.network_allow = s->allow.v;
+	s->o.network_deny = s->deny.v;
 }
 static inline void sandbox_args_done(struct sandbox_args *s)
 {
 	pair_list_done(&s->labels);
+	free(s->allow.v);
+	free(s->deny.v);
 }
 #define auto_sandbox_args __attribute__((cleanup(sandbox_args_done)))
 

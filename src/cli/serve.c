@@ -2,8 +2,10 @@
 
 #include "cli/args.h"
 #include "cli/commands.h"
+#include "model/policy.h"
 
-enum { OPT_LISTEN = 1, OPT_SOCKET, OPT_IMAGES, OPT_BOUNDARY, OPT_ACCELERATOR, OPT_PUBLIC_URL, OPT_PREVIEW_DOMAIN, OPT_LIFETIME_FD, OPT_EPHEMERAL, OPT_LOG };
+enum { OPT_LISTEN = 1, OPT_SOCKET, OPT_IMAGES, OPT_BOUNDARY, OPT_ACCELERATOR, OPT_PUBLIC_URL, OPT_PREVIEW_DOMAIN, OPT_LIFETIME_FD, OPT_EPHEMERAL, OPT_LOG,
+       OPT_NETWORK, OPT_NETWORK_MAX, OPT_NETWORK_LAN, OPT_RESOLVER };
 
 static const struct option_spec options[] = {
 	{ OPT_LISTEN, 0, "listen", "ADDRESS", "HOST:PORT (default: 127.0.0.1:4780), or none" },
@@ -13,6 +15,10 @@ static const struct option_spec options[] = {
 	{ OPT_ACCELERATOR, 0, "accelerator", "KIND", "of the vm boundary: kvm or emulated (default: kvm where it works)" },
 	{ OPT_PUBLIC_URL, 0, "public-url", "URL", "how clients reach this server, for links to ports" },
 	{ OPT_PREVIEW_DOMAIN, 0, "preview-domain", "DOMAIN", "every name under it leads here: links to ports are PORT-ID.DOMAIN" },
+	{ OPT_NETWORK, 0, "network", "MODE", "of sandboxes that do not say: none or public (default: none; for Daytona's clients public)" },
+	{ OPT_NETWORK_MAX, 0, "network-max", "MODE", "the most that a sandbox may have: none, allow or public (default: public)" },
+	{ OPT_NETWORK_LAN, 0, "network-lan", "RANGES", "private addresses that a sandbox's rules may name, such as 10.1.0.0/16,192.168.7.5" },
+	{ OPT_RESOLVER, 0, "resolver", "ADDRESSES", "name servers for the sandboxes' names (default: this machine's)" },
 	{ OPT_LOG, 0, "log", "LEVEL", "debug, info, warn or error (default: $CAISSON_LOG, else warn)" },
 	{ OPT_EPHEMERAL, 0, "ephemeral", NULL, "delete every sandbox and the data folder when it ends" },
 	{ OPT_LIFETIME_FD, 0, "lifetime-fd", "N", "end when this pipe's other side is closed" },
@@ -32,10 +38,46 @@ static bool log_level(const char *name, enum log_level *ret)
 	return false;
 }
 
+/* Every address of a list must be one; said here, where somebody reads it. */
+static bool list_valid(const char *text, bool ranges)
+{
+	struct str rest = str_of(text);
+
+	do {
+		const char *comma = memchr(rest.p, ',', rest.n);
+		struct str one = { rest.p, comma ? (size_t)(comma - rest.p) : rest.n };
+		struct addr a;
+		struct net n;
+		if (ranges ? net_parse(one, &n) < 0 : addr_parse(one, &a) < 0)
+			return false;
+		rest.p += one.n + (comma != NULL);
+		rest.n -= one.n + (comma != NULL);
+	} while (rest.n);
+	return true;
+}
+
+static bool network_options(struct cli *cli, struct serve_options *s, const char *mode, const char *max)
+{
+	enum network_mode m;
+
+	if (mode && (network_mode_parse(str_of(mode), &m) < 0 || m == NETWORK_ALLOW))
+		return cli_usage(cli, "--network %s: expected none or public", mode) == 0;
+	if (mode)
+		s->network = (int)m;
+	if (max && network_mode_parse(str_of(max), &s->network_max) < 0)
+		return cli_usage(cli, "--network-max %s: expected none, allow or public", max) == 0;
+	if (s->network_lan && !list_valid(s->network_lan, true))
+		return cli_usage(cli, "--network-lan %s: expected address ranges, separated by commas", s->network_lan) == 0;
+	if (s->resolvers && !list_valid(s->resolvers, false))
+		return cli_usage(cli, "--resolver %s: expected addresses, separated by commas", s->resolvers) == 0;
+	return true;
+}
+
 static int run(struct cli *cli, int argc, char **argv)
 {
 	auto_args struct args a;
-	struct serve_options s = { .lifetime_fd = -1, .log_level = LOG_WARN };
+	struct serve_options s = { .lifetime_fd = -1, .log_level = LOG_WARN, .network = -1, .network_max = NETWORK_PUBLIC };
+	const char *network = NULL, *network_max = NULL;
 	const char *listen = NULL, *socket = NULL, *images = NULL, *log = getenv("CAISSON_LOG");
 	uint64_t fd = 0;
 
@@ -63,6 +105,18 @@ static int run(struct cli *cli, int argc, char **argv)
 		case OPT_PREVIEW_DOMAIN:
 			s.preview_domain = a.value;
 			break;
+		case OPT_NETWORK:
+			network = a.value;
+			break;
+		case OPT_NETWORK_MAX:
+			network_max = a.value;
+			break;
+		case OPT_NETWORK_LAN:
+			s.network_lan = a.value;
+			break;
+		case OPT_RESOLVER:
+			s.resolvers = a.value;
+			break;
 		case OPT_LIFETIME_FD:
 			if (args_u64(&a, "lifetime-fd", 0, 1 << 20, &fd))
 				s.lifetime_fd = (int)fd;
@@ -83,6 +137,8 @@ static int run(struct cli *cli, int argc, char **argv)
 		return cli_usage(cli, "--log %s: expected debug, info, warn or error", log);
 	if (s.accelerator && !streq(s.accelerator, "kvm") && !streq(s.accelerator, "emulated"))
 		return cli_usage(cli, "--accelerator %s: expected kvm or emulated", s.accelerator);
+	if (!network_options(cli, &s, network, network_max))
+		return CLI_USAGE;
 	/* An ephemeral server is somebody's private one: on TCP only when asked to. */
 	s.listen = streq(listen, "none") ? NULL : listen ? listen : s.ephemeral ? NULL : "127.0.0.1:4780";
 	auto_free char *data = cli_data_folder(cli), *at = socket ? cli_absolute(socket) : cli_socket_path(cli),

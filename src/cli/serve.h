@@ -4,6 +4,7 @@
 #define CAISSON_CLI_SERVE_H
 
 #include "base/log.h"
+#include "model/spec.h"
 
 struct serve_options {
 	const char *data;       /* folder of state, disks and the first key: never NULL, absolute */
@@ -14,6 +15,10 @@ struct serve_options {
 	const char *accelerator; /* of the vm boundary: "kvm", "emulated"; NULL = KVM where it works */
 	const char *public_url; /* how clients reach it (preview links); NULL = from the address */
 	const char *preview_domain; /* wildcard domain of links to ports; NULL = links by path */
+	int network;                   /* enum network_mode of sandboxes that do not say; -1 = what the clients of each dialect expect */
+	enum network_mode network_max; /* the most that a sandbox may have */
+	const char *network_lan;       /* ranges of private addresses that rules may name, comma-separated; NULL = none */
+	const char *resolvers;         /* name servers of the sandboxes' resolver, comma-separated; NULL = this machine's */
 	int lifetime_fd;        /* read end of a pipe: when it closes, the server deletes its sandboxes and ends. -1 = none */
 	bool ephemeral;         /* nothing outlives the server: at its end every sandbox is deleted, and `data` as well */
 	enum log_level log_level;

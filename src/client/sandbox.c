@@ -19,6 +19,18 @@ static bool put_pairs(json_t *o, const char *name, const struct caisson_pair *v,
 	return n == 0 || json_object_set_new(o, name, pairs_json(v, n)) == 0;
 }
 
+static bool put_texts(json_t *o, const char *name, const char *const *v)
+{
+	json_t *list = v ? json_array() : NULL;
+
+	for (size_t i = 0; v && v[i]; i++)
+		if (json_array_append_new(list, json_string(v[i])) < 0) {
+			json_decref(list);
+			return false;
+		}
+	return !v || json_object_set_new(o, name, list) == 0;
+}
+
 static json_t *create_body(const struct caisson_create_options *o)
 {
 	auto_json json_t *body = json_object(), *resources = json_object(), *network = json_object(), *lifetime = json_object();
@@ -32,7 +44,8 @@ static json_t *create_body(const struct caisson_create_options *o)
 	ok = ok && (o->cpus == 0 || json_object_set_new(resources, "cpus", json_real(o->cpus)) == 0);
 	ok = ok && put_number(resources, "memory_mib", o->memory_mib) && put_number(resources, "disk_mib", o->disk_mib) &&
 	     put_number(resources, "pids", o->pids);
-	ok = ok && put_text(network, "mode", o->network);
+	ok = ok && put_text(network, "mode", o->network ? o->network : o->network_allow ? "allow" : NULL);
+	ok = ok && put_texts(network, "allow", o->network_allow) && put_texts(network, "deny", o->network_deny);
 	ok = ok && put_number(lifetime, "idle_s", o->idle_s) && put_number(lifetime, "max_s", o->max_s);
 	ok = ok && (!o->ephemeral || json_object_set_new(body, "ephemeral", json_true()) == 0);
 	ok = ok && (json_object_size(resources) == 0 || json_object_set(body, "resources", resources) == 0);

@@ -179,6 +179,7 @@ struct sandbox *core_add(struct core *c, struct sandbox_row *take)
 	name_key(s->name_key, sizeof s->name_key, s->row.tenant, s->row.name);
 	HASH_ADD_KEYPTR(hh_id, c->by_id, s->row.id, strlen(s->row.id), s);
 	HASH_ADD(hh_name, c->by_name, name_key, strlen(s->name_key), s);
+	network_tell(s);
 	return s;
 }
 
@@ -189,6 +190,8 @@ void core_remove(struct sandbox *s)
 	HASH_DELETE(hh_id, c->by_id, s);
 	HASH_DELETE(hh_name, c->by_name, s);
 	interpreters_end(s, "the sandbox was deleted");
+	if (c->o.egress)
+		egress_forget(c->o.egress, s->row.id);
 	if (s->link)
 		link_free(s->link);
 	runs_free(s);

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "boundary/boundary.h"
 #include "core/keys.h"
+#include "egress/egress.h"
 #include "image/image.h"
 #include "model/event.h"
 #include "model/interpreter.h"
@@ -31,6 +32,8 @@ struct core_options { /* all borrowed; must outlive the core */
 	struct boundary *const *boundaries; /* the usable ones; the first is the default */
 	size_t n_boundaries;
 	size_t max_sandboxes;          /* 0 = 20,000 */
+	struct egress *egress;         /* told what each sandbox may reach; NULL: none reaches anything */
+	enum network_mode network_max; /* no sandbox gets more: NETWORK_NONE < NETWORK_ALLOW < NETWORK_PUBLIC */
 };
 struct core *core_new(uv_loop_t *loop, const struct core_options *o);
 /* Adopts what an earlier daemon left: calls done when every sandbox is accounted for. Call once, before anything else. */
@@ -68,6 +71,8 @@ void sandbox_touch(struct sandbox *s);
 int sandbox_set_labels(struct sandbox *s, const struct pairs *labels, struct err *e);
 int sandbox_set_env(struct sandbox *s, const struct pairs *set, char *const *unset, struct err *e);
 int sandbox_set_lifetime(struct sandbox *s, const struct lifetime *l, struct err *e);
+/* What it may reach from now on; open connections that it may no longer have are cut. Answers once that is so. */
+void sandbox_set_network(struct sandbox *s, enum network_mode mode, char *const *allow, char *const *deny, sandbox_done_fn done, void *ctx);
 int sandbox_set_extra(struct sandbox *s, const char *extra, struct err *e);
 void sandbox_usage(struct sandbox *s, void (*done)(void *ctx, const struct err *e, const struct usage *u), void *ctx);
 

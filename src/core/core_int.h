@@ -167,6 +167,9 @@ void snapshots_free(struct core *c);
 /* What is asked for, with what the snapshot says filled in: *ret, or the reason why that does not go together. */
 int snapshot_fill_spec(struct snapshot *p, const struct sandbox_spec *asked, struct sandbox_spec *ret, struct err *e);
 void snapshot_used(struct snapshot *p);
+/* sandbox.c */
+int network_permitted(const struct core *c, enum network_mode mode, struct err *e); /* by the operator */
+void network_tell(struct sandbox *s); /* the edge what it may */
 
 /* run.c */
 extern const struct link_events sandbox_link_events;

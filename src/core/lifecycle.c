@@ -9,6 +9,7 @@
  * Only enter_state() changes a state: it alone logs, stores and tells. */
 #include "base/log.h"
 #include "core/core_int.h"
+#include "model/policy.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -287,10 +288,19 @@ void lifecycle_boundary_exit(void *ctx, const char *id, const struct boundary_ex
 
 /* --- create --- */
 
-/* Less than was asked for is never given in silence. */
-static int check_caps(const struct boundary *b, const struct sandbox_spec *spec, struct err *e)
+/* A network that nobody asked for, on a boundary that gives none: the sandbox has none. */
+static bool network_falls_away(const struct boundary *b, const struct sandbox_spec *spec)
 {
-	if (spec->network != NETWORK_NONE && !(b->ops->caps & BOUNDARY_CAN_NETWORK))
+	return spec->network_unasked && !spec->network_allow && !spec->network_deny && !(b->ops->caps & BOUNDARY_CAN_NETWORK);
+}
+
+/* Less than was asked for is never given in silence. */
+static int check_caps(const struct core *c, const struct boundary *b, const struct sandbox_spec *spec, struct err *e)
+{
+	int rc = network_permitted(c, spec->network, e);
+	if (rc < 0)
+		return rc;
+	if (spec->network != NETWORK_NONE && !network_falls_away(b, spec) && !(b->ops->caps & BOUNDARY_CAN_NETWORK))
 		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "network.mode: the boundary '%s' gives a sandbox no network: leave it out, or ask for \"none\"",
 		               b->ops->name);
 	return 0;
@@ -310,7 +320,7 @@ static int resolve_spec(struct core *c, const struct sandbox_spec *asked, struct
 		spec = filled;
 	}
 	struct boundary *b = core_boundary(c, spec->boundary, e);
-	if (!b || check_caps(b, spec, e) < 0)
+	if (!b || check_caps(c, b, spec, e) < 0)
 		return -EINVAL;
 	*ret_b = b;
 	const char *image = from ? from->row.image_digest : spec->image ? spec->image : "default";
@@ -332,6 +342,7 @@ static void fill_boundary_spec(struct sandbox *s, struct boundary_spec *b, struc
 		.hostname = hostname,
 		.resources = s->row.spec.resources,
 		.ephemeral = s->row.spec.ephemeral,
+		.network = s->row.spec.network != NETWORK_NONE,
 		.user = s->row.user,
 		.workdir = s->row.spec.workdir ? s->row.spec.workdir : image->workdir,
 		.env = &image->env,
@@ -391,6 +402,10 @@ static int make_row(struct core *c, const char *tenant, const char *key_id, cons
 		.next_run = 1 + RUN_NUMBERS_RESERVED,
 	};
 	spec_copy(&row->spec, spec);
+	if (network_falls_away(b, spec))
+		row->spec.network = NETWORK_NONE;
+	row->spec.network_unasked = false;
+	(void)policy_check(row->spec.network, row->spec.network_allow, row->spec.network_deny, true, e); /* valid: to its canonical form */
 	resources_fill(&row->spec.resources, row->spec.ephemeral);
 	return store_sandbox_put(c->o.store, row, e);
 }

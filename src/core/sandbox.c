@@ -1,7 +1,9 @@
 /* What can be asked of a sandbox and changed about it without a change of its state. */
 #include "core/core_int.h"
+#include "model/policy.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 enum { ACTIVE_SAVE_MS = 10000 };
 
@@ -83,6 +85,107 @@ int sandbox_set_lifetime(struct sandbox *s, const struct lifetime *l, struct err
 	spec_copy(&changed, &s->row.spec);
 	changed.lifetime = *l;
 	return replace_spec(s, &changed, e);
+}
+
+/* --- network --- */
+
+int network_permitted(const struct core *c, enum network_mode mode, struct err *e)
+{
+	static const int rank[] = { [NETWORK_NONE] = 0, [NETWORK_ALLOW] = 1, [NETWORK_PUBLIC] = 2 };
+
+	if (rank[mode] <= rank[c->o.network_max] && (mode == NETWORK_NONE || c->o.egress))
+		return 0;
+	return err_set(e, ERR_DENIED, EPERM, "network.mode: \"%s\" is more than this server's operator allows (\"%s\")", network_mode_name(mode),
+		       network_mode_name(c->o.egress ? c->o.network_max : NETWORK_NONE));
+}
+
+void network_tell(struct sandbox *s)
+{
+	const struct sandbox_spec *spec = &s->row.spec;
+
+	if (!s->core->o.egress)
+		return;
+	if (spec->network == NETWORK_NONE)
+		egress_forget(s->core->o.egress, s->row.id);
+	else
+		egress_set(s->core->o.egress, s->row.id, spec->network, spec->network_allow, spec->network_deny);
+}
+
+struct network_change {
+	struct core *core;
+	char id[40];
+	sandbox_done_fn done;
+	void *ctx;
+};
+
+static void on_network(void *ctx, const struct err *e)
+{
+	struct network_change *n = ctx;
+	struct sandbox *s = core_find(n->core, NULL, n->id);
+	struct err gone;
+
+	/* Without a gate it has no network, whatever was asked for. */
+	if (e && s) {
+		struct err ignored;
+		struct sandbox_spec changed;
+		spec_copy(&changed, &s->row.spec);
+		changed.network = NETWORK_NONE;
+		strv_free(take_ptr(&changed.network_allow));
+		strv_free(take_ptr(&changed.network_deny));
+		(void)replace_spec(s, &changed, &ignored);
+		network_tell(s);
+	}
+	if (!s && !e)
+		err_set(&gone, ERR_NOT_FOUND, ENOENT, "the sandbox was deleted meanwhile");
+	n->done(n->ctx, e ? e : s ? NULL : &gone, s);
+	free(n);
+}
+
+static int check_network(struct sandbox *s, enum network_mode mode, struct err *e)
+{
+	int rc = network_permitted(s->core, mode, e);
+
+	if (rc < 0 || mode == NETWORK_NONE)
+		return rc;
+	if (s->boundary && !(s->boundary->ops->caps & BOUNDARY_CAN_NETWORK))
+		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "network.mode: the boundary '%s' gives a sandbox no network", s->row.boundary);
+	return 0;
+}
+
+void sandbox_set_network(struct sandbox *s, enum network_mode mode, char *const *allow, char *const *deny, sandbox_done_fn done, void *ctx)
+{
+	bool had = s->row.spec.network != NETWORK_NONE, lives = s->row.state == SANDBOX_RUNNING || s->row.state == SANDBOX_PAUSED;
+	struct sandbox_spec changed;
+	struct err e;
+
+	spec_copy(&changed, &s->row.spec);
+	strv_free(changed.network_allow);
+	strv_free(changed.network_deny);
+	changed.network = mode;
+	changed.network_allow = strv_copy(allow);
+	changed.network_deny = strv_copy(deny);
+	int rc = check_network(s, mode, &e);
+	if (rc == 0 && s->under_way)
+		rc = err_set(&e, ERR_CONFLICT, EBUSY, "cannot change the network: a state change is in progress (state %s)", sandbox_state_name(s->row.state));
+	if (rc == 0)
+		rc = policy_check(mode, changed.network_allow, changed.network_deny, true, &e);
+	if (rc < 0)
+		spec_done(&changed);
+	else
+		rc = replace_spec(s, &changed, &e);
+	if (rc < 0) {
+		done(ctx, &e, s);
+		return;
+	}
+	network_tell(s);
+	if (!lives || had == (mode != NETWORK_NONE)) {
+		done(ctx, NULL, s);
+		return;
+	}
+	struct network_change *n = xcalloc(1, sizeof *n);
+	*n = (struct network_change){ .core = s->core, .done = done, .ctx = ctx };
+	snprintf(n->id, sizeof n->id, "%s", s->row.id);
+	s->boundary->ops->network(s->boundary, s->row.id, mode != NETWORK_NONE, on_network, n);
 }
 
 int sandbox_set_extra(struct sandbox *s, const char *extra, struct err *e)

@@ -547,11 +547,15 @@ struct judgement policy_judge_address(const struct policy *p, const struct polic
 	return (struct judgement){ VERDICT_BY_NAME, "no rule allows it", false };
 }
 
-bool policy_may_answer(const struct policy *p, const struct policy_host *h, const struct addr *a)
+bool policy_reachable(const struct policy_host *h, const struct addr *a)
 {
 	bool is_private;
+	return closed_to_all(h, a, &is_private) == NULL;
+}
 
-	if (closed_to_all(h, a, &is_private))
+bool policy_may_answer(const struct policy *p, const struct policy_host *h, const struct addr *a)
+{
+	if (!policy_reachable(h, a))
 		return false;
 	for (size_t i = 0; i < p->n_deny; i++)
 		if (!p->deny[i].is_name && p->deny[i].n_ports == 0 && net_has(&p->deny[i].net, a))

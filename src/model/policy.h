@@ -113,6 +113,8 @@ struct judgement {
 };
 struct judgement policy_judge_address(const struct policy *p, const struct policy_host *h, const struct addr *a, uint16_t port,
 				      enum policy_proto proto);
+/* Could any policy reach it? The last lock before a dial. */
+bool policy_reachable(const struct policy_host *h, const struct addr *a);
 /* May this address be an answer to somebody in a sandbox? (A name that leads to the host or its neighbours is no answer.) */
 bool policy_may_answer(const struct policy *p, const struct policy_host *h, const struct addr *a);
 

@@ -77,6 +77,7 @@ struct sandbox_spec {
 	char *workdir;          /* runs' default directory; NULL = the image's, else the user's home */
 	char *hostname;         /* NULL = from the name */
 	enum network_mode network;
+	bool network_unasked; /* the mode is the server's default, not the caller's word: "none" where the boundary gives no network */
 	char **network_allow, **network_deny; /* rules of model/policy.h, NULL-terminated, or NULL */
 	struct lifetime lifetime;
 	bool ephemeral;         /* the disk need not outlive a stop (may be kept in memory); stop deletes */

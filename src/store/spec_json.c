@@ -34,6 +34,18 @@ static void set_pairs(json_t *o, const char *key, const struct pairs *p, bool *o
 		*ok = false;
 }
 
+static void set_list(json_t *o, const char *key, char *const *v, bool *ok)
+{
+	if (!v || !v[0])
+		return;
+	json_t *list = json_array();
+	for (; *v; v++)
+		if (json_array_append_new(list, json_string(*v)) < 0)
+			*ok = false;
+	if (json_object_set_new(o, key, list) < 0)
+		*ok = false;
+}
+
 char *spec_to_json(const struct sandbox_spec *spec)
 {
 	bool ok = true;
@@ -53,6 +65,8 @@ char *spec_to_json(const struct sandbox_spec *spec)
 	set_text(o, "workdir", spec->workdir, &ok);
 	set_text(o, "hostname", spec->hostname, &ok);
 	set_text(o, "network", network_mode_name(spec->network), &ok);
+	set_list(o, "network_allow", spec->network_allow, &ok);
+	set_list(o, "network_deny", spec->network_deny, &ok);
 	set_number(o, "idle_s", spec->lifetime.idle_s, &ok);
 	set_number(o, "max_s", spec->lifetime.max_s, &ok);
 	set_number(o, "delete_after_s", (uint64_t)spec->lifetime.delete_after_s, &ok);
@@ -92,6 +106,20 @@ static void get_pairs(const json_t *o, const char *key, struct pairs *p)
 	}
 }
 
+static char **get_list(const json_t *o, const char *key)
+{
+	const json_t *list = json_object_get(o, key);
+	size_t n = json_array_size(list);
+	char **v = n ? xcalloc(n + 1, sizeof *v) : NULL;
+
+	/* A text that is none stays in its place as one that no reader takes for a rule: a denial must not get lost. */
+	for (size_t i = 0; i < n; i++) {
+		const char *text = json_string_value(json_array_get(list, i));
+		v[i] = xstrdup(text ? text : "");
+	}
+	return v;
+}
+
 int spec_from_json(const char *json, struct sandbox_spec *ret)
 {
 	json_t *o = json_loads(json ? json : "", JSON_REJECT_DUPLICATES, NULL);
@@ -104,6 +132,8 @@ int spec_from_json(const char *json, struct sandbox_spec *ret)
 	}
 	spec_init(ret);
 	ret->network = mode;
+	ret->network_allow = get_list(o, "network_allow");
+	ret->network_deny = get_list(o, "network_deny");
 	get_member(o, "name", &ret->name);
 	get_member(o, "image", &ret->image);
 	get_member(o, "boundary", &ret->boundary);

@@ -18,7 +18,7 @@ int netns_enter(int fd)
 	return setns(fd, CLONE_NEWNET) < 0 ? -errno : 0;
 }
 
-static int loopback_up(void)
+int netns_loopback_up(void)
 {
 	struct ifreq req = { .ifr_name = "lo", .ifr_flags = IFF_UP };
 	auto_fd int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -54,7 +54,7 @@ static int fresh_proc(struct netns_maker *m)
 	return m->proc < 0 ? m->proc : 0;
 }
 
-int netns_new(struct netns_maker *m)
+int netns_make(struct netns_maker *m, int (*fill)(void *ctx, int proc), void *ctx)
 {
 	int rc = fresh_proc(m);
 
@@ -62,11 +62,7 @@ int netns_new(struct netns_maker *m)
 		return rc;
 	if (unshare(CLONE_NEWNET) < 0)
 		return -errno;
-	rc = loopback_up();
-	if (rc == 0)
-		rc = fs_write_at(m->proc, "sys/net/ipv4/ip_unprivileged_port_start", "0");
-	if (rc == 0)
-		(void)fs_write_at(m->proc, "sys/net/ipv4/ping_group_range", "0 2147483647");
+	rc = fill(ctx, m->proc);
 	int fd = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
 	if (rc == 0 && fd < 0)
 		rc = -errno;
@@ -78,4 +74,20 @@ int netns_new(struct netns_maker *m)
 		return rc;
 	}
 	return fd;
+}
+
+static int fill_plain(void *ctx, int proc)
+{
+	(void)ctx;
+	int rc = netns_loopback_up();
+	if (rc == 0)
+		rc = fs_write_at(proc, "sys/net/ipv4/ip_unprivileged_port_start", "0");
+	if (rc == 0)
+		(void)fs_write_at(proc, "sys/net/ipv4/ping_group_range", "0 2147483647");
+	return rc;
+}
+
+int netns_new(struct netns_maker *m)
+{
+	return netns_make(m, fill_plain, NULL);
 }

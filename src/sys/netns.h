@@ -13,6 +13,9 @@ struct netns_maker {
 int netns_maker_init(struct netns_maker *m);
 void netns_maker_done(struct netns_maker *m);
 int netns_new(struct netns_maker *m);
+/* One that `fill` makes ready, called inside it with a /proc that shows it. An error of its is the result. */
+int netns_make(struct netns_maker *m, int (*fill)(void *ctx, int proc), void *ctx);
 int netns_enter(int fd);
+int netns_loopback_up(void); /* of the caller's */
 
 #endif

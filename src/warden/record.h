@@ -25,6 +25,7 @@ struct record {
 	uint32_t ephemeral, paused;
 	uint64_t memory_mib, disk_mib, pids, cpu_millis;
 	uint32_t machine, zero; /* 1: a QEMU of the vm boundary's (machine.h) */
+	uint64_t network; /* it has a gate while it runs */
 };
 
 /* 36 characters [0-9a-f-]: also what keeps an id a safe file name. */

@@ -145,6 +145,11 @@ static int do_resume(struct warden *w, struct sandbox *s, const struct warden_re
 	return rc < 0 ? err_sys(e, ERR_UNAVAILABLE, -rc, "thaw the sandbox") : 0;
 }
 
+static int do_network(struct warden *w, struct sandbox *s, const struct warden_request *rq, struct err *e)
+{
+	return sandbox_network(&w->keeper, s, rq->network, e);
+}
+
 static int do_usage(struct warden *w, struct sandbox *s, const struct warden_request *rq, struct err *e)
 {
 	struct warden_answer a = { .magic = WARDEN_MAGIC, .op = WARDEN_ANSWER, .serial = rq->serial };
@@ -198,6 +203,7 @@ static const struct entry {
 	[WARDEN_DESTROY] = { "destroy", do_destroy, .one = true, .permitted = IN_ANY | IN_MAKING | IN_ABSENT },
 	[WARDEN_PAUSE] = { "pause", do_pause, .one = true, .permitted = IN_RUNNING },
 	[WARDEN_RESUME] = { "resume", do_resume, .one = true, .permitted = IN_RUNNING },
+	[WARDEN_NETWORK] = { "network", do_network, .one = true, .permitted = IN_RUNNING },
 	[WARDEN_USAGE] = { "usage", do_usage, .one = true, .permitted = IN_ANY },
 	[WARDEN_SNAPSHOT] = { "snapshot", do_snapshot, .one = true, .snapshot = true, .permitted = IN_RUNNING | IN_STOPPED },
 	[WARDEN_CLONE] = { "clone", do_clone, .one = true, .snapshot = true, .permitted = IN_ABSENT },
@@ -257,6 +263,8 @@ static int check_spec(const struct warden_request *rq, struct err *e)
 		return err_set(e, ERR_INVALID, EINVAL, "pids: 4 to 1000000");
 	if (!within(rq->cpu_millis, 10, 1024000))
 		return err_set(e, ERR_INVALID, EINVAL, "cpus: 0.01 to 1024");
+	if (rq->network > 1)
+		return err_set(e, ERR_INVALID, EINVAL, "network: 0 or 1");
 	if (rq->ephemeral > 1 || rq->fresh > 1)
 		return err_set(e, ERR_INVALID, EINVAL, "ephemeral, fresh: 0 or 1");
 	return 0;

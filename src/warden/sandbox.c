@@ -132,7 +132,10 @@ static int clone_into(struct keeper *k, struct sandbox *s, struct inside *in, in
 	auto_fd int net = pool_namespace_get(k->pool, e);
 	if (net < 0)
 		return net;
-	int rc = netns_enter(net); /* from inside the new user namespace it would be refused */
+	int rc = 0;
+	if (s->record.network && (rc = gatekeeper_attach(k->gates, s->record.id, net, &s->gate, e)) < 0)
+		return rc;
+	rc = netns_enter(net); /* from inside the new user namespace it would be refused */
 	if (rc < 0 || (rc = stage_enter(&k->place->stage)) < 0) {
 		(void)netns_enter(k->place->netns.own);
 		return err_sys(e, ERR_UNAVAILABLE, -rc, "enter the namespaces that the sandbox gets");
@@ -211,6 +214,7 @@ static void undo_launch(struct keeper *k, struct sandbox *s)
 {
 	char name[48];
 
+	gatekeeper_detach(k->gates, s->record.id, &s->gate);
 	socket_name(s, name);
 	(void)unlinkat(k->place->sockets_fd, name, 0);
 	sandbox_undo_clone(k, s);
@@ -249,6 +253,7 @@ static int bring_up(struct keeper *k, struct sandbox *s, const struct warden_req
 	if (disk->mount >= 0)
 		helper_let_go(k->pool->space_helper, disk->mount, false);
 	*disk = DISK_INIT;
+	s->record.network = rq->network;
 	/* Before there is a process, so that a warden that comes after a sudden end knows what to sweep. */
 	s->record.pid = 0;
 	if (rc == 0 && (rc = record_write(k->place->state_fd, &s->record)) < 0)
@@ -447,6 +452,7 @@ bool sandbox_hurry(struct keeper *k, struct sandbox *s)
 
 void sandbox_ended(struct keeper *k, struct sandbox *s)
 {
+	gatekeeper_detach(k->gates, s->record.id, &s->gate);
 	process_reap(s->pidfd);
 	s->pidfd = close_fd(s->pidfd);
 	s->oom = !s->destroying && cgroup_oom_kills(k->groups, s->record.id) > 0; /* the counter goes with the groups */
@@ -505,6 +511,35 @@ void sandbox_let_go(struct keeper *k, struct sandbox *s)
 	if (s->mounts >= 0)
 		helper_let_go(k->pool->space_helper, s->mounts, s->record.disk_kind == DISK_FILE);
 	s->mounts = -EBADF;
+}
+
+/* The namespace of its first process is the initial user namespace's: nobody inside has a say over it. */
+static int attach_live(struct keeper *k, struct sandbox *s, struct err *e)
+{
+	char path[40];
+
+	snprintf(path, sizeof path, "/proc/%d/ns/net", (int)s->record.pid);
+	auto_fd int inside = open(path, O_RDONLY | O_CLOEXEC);
+	if (inside < 0)
+		return err_sys(e, ERR_UNAVAILABLE, errno, "open the sandbox's network namespace");
+	return gatekeeper_attach(k->gates, s->record.id, inside, &s->gate, e);
+}
+
+int sandbox_network(struct keeper *k, struct sandbox *s, bool on, struct err *e)
+{
+	int rc = 0;
+
+	if (!on)
+		gatekeeper_detach(k->gates, s->record.id, &s->gate);
+	else if (s->gate < 0)
+		rc = attach_live(k, s, e);
+	if (rc == 0) {
+		s->record.network = on;
+		rc = record_write(k->place->state_fd, &s->record);
+		if (rc < 0)
+			(void)err_sys(e, ERR_UNAVAILABLE, -rc, "write the sandbox's record");
+	}
+	return rc;
 }
 
 int sandbox_freeze(struct keeper *k, struct sandbox *s, bool frozen)
@@ -573,6 +608,9 @@ void sandbox_adopt(struct keeper *k, struct sandbox *s, const struct record *r)
 		s->slot = pool_slot_adopt(k->pool, r->slot);
 	if (s->pidfd >= 0) {
 		s->life = LIFE_RUNNING;
+		/* Its old gate ends with the old edge. */
+		if (r->network && attach_live(k, s, &e) < 0)
+			log_error("sandbox=%s msg=\"it has no network any more: %s\"", r->id, e.message);
 		return;
 	}
 	s->oom = cgroup_oom_kills(k->groups, r->id) > 0;

@@ -11,6 +11,7 @@
 #define CAISSON_WARDEN_SANDBOX_H
 
 #include "sys/cgroup.h"
+#include "warden/gatekeeper.h"
 #include "warden/pool.h"
 #include "warden/record.h"
 #include "warden/inside.h"
@@ -29,6 +30,7 @@ struct sandbox {
 	struct record record;
 	enum life life;
 	int pidfd;
+	int gate; /* its gate's namespace, or negative */
 	int mounts; /* ENDING for good: its mount namespace, which the helper takes apart once it is dead; else negative */
 	struct slot *slot;
 	struct warden_request *making; /* what it is to become */
@@ -44,6 +46,7 @@ struct keeper { /* what a sandbox is made with */
 	struct place *place;
 	struct pool *pool;
 	struct cgroup_host *groups;
+	struct gatekeeper *gates;
 	int last_cap;
 	uint64_t files_max;
 };
@@ -68,6 +71,8 @@ int sandbox_sweep(struct keeper *k, struct sandbox *s);
 int sandbox_remove(struct keeper *k, struct sandbox *s);
 /* After the answer: what is left of a removed one and that nobody can name any more goes to a helper. */
 void sandbox_let_go(struct keeper *k, struct sandbox *s);
+/* Of a running one: with a gate or without. */
+int sandbox_network(struct keeper *k, struct sandbox *s, bool on, struct err *e);
 int sandbox_freeze(struct keeper *k, struct sandbox *s, bool frozen);
 void sandbox_measure(struct keeper *k, struct sandbox *s, struct warden_answer *a);
 /* A record left by an earlier warden: RUNNING if that very process lives, else SWEEPING. */

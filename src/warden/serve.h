@@ -17,6 +17,7 @@ struct warden {
 	struct place place;
 	struct pool pool;
 	struct cgroup_host groups;
+	struct gatekeeper gates;
 	struct keeper keeper;
 	struct machine_root machine_root;
 	struct sandbox *buckets[BUCKETS];

@@ -50,7 +50,7 @@ struct sandbox *warden_add(struct warden *w, const char *id)
 	snprintf(s->record.id, sizeof s->record.id, "%s", id);
 	s->record.magic = RECORD_MAGIC;
 	s->record.size = sizeof s->record;
-	s->pidfd = s->mounts = -EBADF;
+	s->pidfd = s->mounts = s->gate = -EBADF;
 	s->next_in_bucket = *head;
 	*head = s;
 	w->count++;
@@ -101,6 +101,7 @@ void warden_forget(struct warden *w, struct sandbox *s)
 	}
 	unwatch(w, s);
 	close_fd(s->pidfd);
+	close_fd(s->gate);
 	close_fd(s->mounts);
 	free(s->making);
 	free(s);
@@ -279,7 +280,9 @@ static void on_event(struct warden *w, void *source)
 
 	if (snapshot_event(w, source))
 		return;
-	if (!helper) {
+	if (source == &w->gates) {
+		gatekeeper_ended(&w->gates);
+	} else if (!helper) {
 		on_end(w, source);
 		return;
 	}
@@ -438,7 +441,7 @@ static int start(struct warden *w, const struct warden_options *o, struct err *e
 	if ((rc = helper_start(&w->disk_helper, &w->place, e)) < 0 || (rc = helper_start(&w->space_helper, &w->place, e)) < 0 ||
 	    (rc = pool_open(&w->pool, &w->place, &w->disk_helper, &w->space_helper, e)) < 0)
 		return rc;
-	w->keeper = (struct keeper){ .place = &w->place, .pool = &w->pool, .groups = &w->groups, .files_max = FILES_MAX };
+	w->keeper = (struct keeper){ .place = &w->place, .pool = &w->pool, .groups = &w->groups, .gates = &w->gates, .files_max = FILES_MAX };
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0)
 		w->keeper.files_max = MIN(w->keeper.files_max, (uint64_t)files.rlim_max);
 	w->keeper.last_cap = fs_read_u64_at(AT_FDCWD, "/proc/sys/kernel/cap_last_cap", NULL, &last_cap) == 0 ? (int)last_cap : 40;
@@ -449,6 +452,9 @@ static int start(struct warden *w, const struct warden_options *o, struct err *e
 	    (w->machines >= 0 && epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->machines, &machines) < 0) ||
 	    epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->disk_helper.fd, &disks) < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->space_helper.fd, &spaces) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "make the event loop");
+	gatekeeper_init(&w->gates, o->edge, &w->place.netns);
+	w->gates.epoll = w->epoll;
+	w->gates.daemon = w->daemon;
 	rc = record_each(w->place.state_fd, adopt_record, w, e);
 	if (rc < 0)
 		return rc;
@@ -476,13 +482,29 @@ static bool from_daemon(struct warden *w)
 	return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
+/* How long the loop may sleep. */
+static int sleep_ms(const struct warden *w, bool full)
+{
+	return w->busy || !full ? TICK_MS : gatekeeper_due(&w->gates);
+}
+
+static void serve_gates(struct warden *w)
+{
+	if (!gatekeeper_again(&w->gates))
+		return;
+	for (size_t b = 0; b < BUCKETS; b++)
+		for (struct sandbox *s = w->buckets[b]; s; s = s->next_in_bucket)
+			if (s->gate >= 0)
+				gatekeeper_hand(&w->gates, s->record.id, s->gate);
+}
+
 static void serve(struct warden *w)
 {
 	struct epoll_event events[EVENTS];
 	bool full = false; /* the pool has been looked after since the last event */
 
 	for (;;) {
-		int n = epoll_wait(w->epoll, events, EVENTS, w->busy || !full ? TICK_MS : -1);
+		int n = epoll_wait(w->epoll, events, EVENTS, sleep_ms(w, full));
 		if (n < 0 && errno != EINTR)
 			return;
 		/* Ends before requests: a sandbox that a request is about may just have ended. */
@@ -501,6 +523,7 @@ static void serve(struct warden *w)
 			return;
 		if (machines)
 			from_vm_boundary(w);
+		serve_gates(w);
 		tick(w);
 		if (n == 0)
 			pool_fill(&w->pool);
@@ -547,6 +570,7 @@ static void finish(struct warden *w)
 		}
 	if (w->pool.place)
 		pool_close(&w->pool, empty);
+	gatekeeper_done(&w->gates);
 	cgroup_close(&w->groups);
 	if (empty && w->groups.name[0])
 		cgroup_remove_parents(&w->groups);
@@ -584,6 +608,7 @@ int warden_main(int fd, const struct warden_options *options)
 	if (fd < 0)
 		return 1;
 	*w = (struct warden){ .daemon = fd, .machines = machines, .machine_root = MACHINE_ROOT_INIT, .epoll = -EBADF, .disk_helper.fd = -EBADF, .space_helper.fd = -EBADF };
+	gatekeeper_init(&w->gates, NULL, NULL);
 	w->place.run_fd = -EBADF;
 	for (size_t t = 0; t < CGROUP_TREE_COUNT; t++)
 		w->groups.parent[t] = -EBADF;

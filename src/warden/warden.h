@@ -24,6 +24,7 @@ struct warden_options {
 	const void *guest; /* the guest's program */
 	size_t guest_len;
 	enum log_level log_level;
+	char *const *edge; /* arguments of our own program that make it the edge, NULL-terminated; NULL = no sandbox has a network */
 	unsigned spare_namespaces; /* made in advance; 0 = 16 */
 	unsigned spare_disks;	   /* made in advance, of the size asked for last; 0 = 2 */
 	bool end_all;		   /* the data folder is only for this life: at the daemon's end, destroy every sandbox */

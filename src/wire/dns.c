@@ -245,7 +245,7 @@ int dns_reply_parse(const uint8_t *p, size_t n, const uint8_t *asked, size_t ask
 	if (any_name(asked, asked_len, HEADER, &owner, &at) < 0)
 		return -EBADMSG;
 	unsigned type = u16(asked + at);
-	for (int links = 0; moved && links < LINKS_MAX && !reply.n && !reply.truncated; links++) {
+	for (int links = 0; moved && links < LINKS_MAX && !reply.n; links++) {
 		if (collect(p, n, asked_len, u16(p + 6), type, &owner, &reply, &to, &moved) < 0)
 			return -EBADMSG;
 		if (moved)

@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#define WARDEN_MAGIC 0x43574433u /* "CWD3"; changes with any field */
+#define WARDEN_MAGIC 0x43574434u /* "CWD4"; changes with any field */
 enum warden_op {
 	WARDEN_PROBE = 1, /* the answer's message is the run folder: RUN/s/<id>.sock are the guests' sockets */
 	WARDEN_LIST,	  /* answers one WARDEN_ITEM per sandbox (same serial), then the final answer */
@@ -27,11 +27,13 @@ enum warden_op {
 	WARDEN_CLONE,	       /* a new stopped sandbox whose disk is the snapshot's; then WARDEN_START with `fresh` */
 	WARDEN_DROP_SNAPSHOT,  /* not there is success */
 	WARDEN_LIST_SNAPSHOTS, /* as WARDEN_LIST, of snapshots */
-	WARDEN_LAST_REQUEST = WARDEN_LIST_SNAPSHOTS,
+	WARDEN_NETWORK,	       /* of a running sandbox: with a gate from now on, or without */
+	WARDEN_LAST_REQUEST = WARDEN_NETWORK,
 	/* from the warden */
 	WARDEN_ITEM,
 	WARDEN_EXIT, /* unasked, serial 0: PID 1 of a sandbox has ended by itself */
 	WARDEN_ANSWER,
+	WARDEN_EDGE, /* unasked, serial 0: with a descriptor, the daemon's end to a new edge (wire/edge.h) */
 };
 
 struct warden_request {
@@ -46,6 +48,7 @@ struct warden_request {
 	uint64_t memory_mib, disk_mib, pids, cpu_millis; /* cpu_millis: 1000 = one core */
 	uint32_t ephemeral;
 	uint32_t fresh; /* start: the disk came from a snapshot, and is this sandbox's for the first time */
+	uint32_t network; /* 1 = it has a gate (create, start, network) */
 	uint32_t env_len; /* bytes of env in use */
 	char env[4096];	  /* NAME=value NUL NAME=value NUL ... handed on as it is */
 };

@@ -169,6 +169,7 @@ void api_sandbox_create(struct api *a, const struct caller *c, const struct sand
 	b->spec.resources = spec->resources;
 	b->spec.lifetime = spec->lifetime;
 	b->spec.network = spec->network;
+	b->spec.network_allow = strv_copy(spec->network_allow);
 	pairs_copy(&b->spec.env, &spec->env);
 	pairs_copy(&b->spec.labels, &spec->labels);
 	view_of(b, &v);
@@ -301,6 +302,23 @@ int api_sandbox_set_lifetime(struct api *a, const struct caller *c, const char *
 		return -ENOENT;
 	b->spec.lifetime = *l;
 	return 0;
+}
+void api_sandbox_set_network(struct api *a, const struct caller *c, const char *ref, enum network_mode mode, char *const *allow,
+                             char *const *deny, api_sandbox_fn done, void *ctx)
+{
+	struct sandbox_view v;
+	struct err e;
+	(void)c, (void)deny;
+	struct box *b = fake_lookup(a, ref, &e);
+	if (!b) {
+		done(ctx, &e, NULL);
+		return;
+	}
+	b->spec.network = mode;
+	strv_free(b->spec.network_allow);
+	b->spec.network_allow = strv_copy(allow);
+	view_of(b, &v);
+	done(ctx, NULL, &v);
 }
 int api_sandbox_set_extra(struct api *a, const struct caller *c, const char *ref, const char *extra, struct err *e)
 {

@@ -211,6 +211,8 @@ static void a_full_sandbox(void **state)
 	r.spec.workdir = xstrdup("/w");
 	r.spec.hostname = xstrdup("h");
 	r.spec.network = NETWORK_ALLOW;
+	r.spec.network_allow = strv_copy((char *[]){ (char *)(uintptr_t)"a.test:443", (char *)(uintptr_t)"*.b", NULL });
+	r.spec.network_deny = strv_copy((char *[]){ (char *)(uintptr_t)"c.b", NULL });
 	r.spec.lifetime = (struct lifetime){ 10, 20, -1 };
 	r.spec.ephemeral = true;
 	r.spec.idempotency_key = xstrdup("idem");
@@ -241,6 +243,9 @@ static void a_full_sandbox(void **state)
 	assert_memory_equal(&g->spec.resources, &r.spec.resources, sizeof r.spec.resources);
 	assert_memory_equal(&g->spec.lifetime, &r.spec.lifetime, sizeof r.spec.lifetime);
 	assert_int_equal(g->spec.network, NETWORK_ALLOW);
+	assert_string_equal(g->spec.network_allow[1], "*.b");
+	assert_null(g->spec.network_allow[2]);
+	assert_string_equal(g->spec.network_deny[0], "c.b");
 	assert_true(g->spec.ephemeral);
 	assert_int_equal(g->spec.env.n, 2);
 	assert_string_equal(g->spec.env.v[0].key, "B"); /* the order is kept */

@@ -47,6 +47,8 @@ struct process_boundary {
 	struct call *out, *out_last; /* not yet on the socket */
 	process_lost_fn on_lost;
 	void *lost_ctx;
+	void (*on_edge)(void *ctx, int fd);
+	void *edge_ctx;
 	struct err lost; /* kind 0 = not lost */
 	bool freed;
 };
@@ -302,6 +304,24 @@ static void on_answer(struct process_boundary *p, struct warden_answer *a)
 	end_call(c, a->kind ? &e : NULL, a->kind ? NULL : &u);
 }
 
+/* One record, and the descriptor that comes with it. */
+static ssize_t receive(int socket, struct warden_answer *a, int *ret_fd)
+{
+	union {
+		struct cmsghdr head;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec v = { a, sizeof *a };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+	ssize_t n = recvmsg(socket, &m, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
+	struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&m);
+
+	*ret_fd = -EBADF;
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+		memcpy(ret_fd, CMSG_DATA(c), sizeof *ret_fd);
+	return n;
+}
+
 static void on_socket(uv_poll_t *poll, int status, int events)
 {
 	struct process_boundary *p = poll->data;
@@ -312,14 +332,19 @@ static void on_socket(uv_poll_t *poll, int status, int events)
 	}
 	for (int i = 0; events & (UV_READABLE | UV_DISCONNECT) && i < READ_AT_ONCE && !p->lost.kind && !p->freed; i++) {
 		struct warden_answer a;
-		ssize_t n = recv(p->fd, &a, sizeof a, MSG_DONTWAIT | MSG_TRUNC);
+		auto_fd int fd = -EBADF;
+		ssize_t n = receive(p->fd, &a, &fd);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			break;
 		if (n <= 0) {
 			lose_socket(p, n < 0 ? errno : 0);
 			return;
 		}
-		if ((size_t)n == sizeof a && a.magic == WARDEN_MAGIC)
+		if ((size_t)n != sizeof a || a.magic != WARDEN_MAGIC)
+			continue;
+		if (a.op == WARDEN_EDGE && fd >= 0 && p->on_edge)
+			p->on_edge(p->edge_ctx, take_fd(&fd));
+		else if (a.op != WARDEN_EDGE)
 			on_answer(p, &a);
 	}
 	if (p->lost.kind || p->freed)
@@ -381,6 +406,7 @@ static int put_spec(struct warden_request *rq, const struct boundary_spec *s, st
 	rq->pids = s->resources.pids;
 	rq->cpu_millis = (uint64_t)(s->resources.cpus * 1000 + 0.5);
 	rq->ephemeral = s->ephemeral;
+	rq->network = s->network;
 	return 0;
 }
 
@@ -523,6 +549,14 @@ static void process_resume(struct boundary *b, const char *id, boundary_done_fn 
 	submit_id(b, WARDEN_RESUME, id, new_call(done, ctx));
 }
 
+static void process_network(struct boundary *b, const char *id, bool on, boundary_done_fn done, void *ctx)
+{
+	struct call *c = new_call(done, ctx);
+
+	c->rq.network = on;
+	submit_id(b, WARDEN_NETWORK, id, c);
+}
+
 static void process_usage(struct boundary *b, const char *id, boundary_usage_fn done, void *ctx)
 {
 	struct call *c = new_call(NULL, ctx);
@@ -623,7 +657,7 @@ static void process_free(struct boundary *b)
 
 static const struct boundary_ops process_ops = {
 	.name = "process",
-	.caps = BOUNDARY_CAN_PAUSE | BOUNDARY_CAN_SNAPSHOT_DISK | BOUNDARY_MANY_CONNECTIONS,
+	.caps = BOUNDARY_CAN_PAUSE | BOUNDARY_CAN_NETWORK | BOUNDARY_CAN_SNAPSHOT_DISK | BOUNDARY_MANY_CONNECTIONS,
 	.list = process_list,
 	.create = process_create,
 	.start = process_start,
@@ -632,6 +666,7 @@ static const struct boundary_ops process_ops = {
 	.pause = process_pause,
 	.resume = process_resume,
 	.usage = process_usage,
+	.network = process_network,
 	.snapshot = process_snapshot,
 	.drop_snapshot = process_drop_snapshot,
 	.list_snapshots = process_list_snapshots,
@@ -659,6 +694,12 @@ struct boundary *process_boundary_new(uv_loop_t *loop, int fd, process_lost_fn o
 	p->poll.data = p->timer.data = p;
 	process_boundary_probe(&p->base, probed, NULL);
 	return &p->base;
+}
+
+void process_boundary_on_edge(struct boundary *b, void (*on_edge)(void *ctx, int fd), void *ctx)
+{
+	of(b)->on_edge = on_edge;
+	of(b)->edge_ctx = ctx;
 }
 
 void process_boundary_probe(struct boundary *b, boundary_done_fn done, void *ctx)

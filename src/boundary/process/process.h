@@ -14,6 +14,10 @@ typedef void (*process_lost_fn)(void *ctx, const struct err *why);
  * `free` closes the socket, which ends the warden and leaves the sandboxes; pending calls fail before it returns. */
 struct boundary *process_boundary_new(uv_loop_t *loop, int fd, process_lost_fn on_lost, void *ctx);
 
+/* Told of each new edge (wire/edge.h): fd, the daemon's end of its socket, is the callee's. Without this nobody says what sandboxes may,
+ * and they reach nothing. */
+void process_boundary_on_edge(struct boundary *b, void (*on_edge)(void *ctx, int fd), void *ctx);
+
 /* Asks whether the warden is there and has not refused the host: done with NULL, or on_lost's reason. */
 void process_boundary_probe(struct boundary *b, boundary_done_fn done, void *ctx);
 

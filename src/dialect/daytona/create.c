@@ -123,7 +123,7 @@ static int lifetime(const json_t *body, struct creation *x, struct err *e)
 static int refuse_unsupported(const json_t *body, struct err *e)
 {
 	static const char *const lists[] = { "volumes", "secrets" };
-	static const char *const texts[] = { "networkAllowList", "domainAllowList", "outboundProxyUrl", "linkedSandbox" };
+	static const char *const texts[] = { "outboundProxyUrl", "linkedSandbox" };
 	static const char *const flags[] = { "spot", "kvm" };
 	int rc;
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
@@ -152,7 +152,8 @@ static int refuse_unsupported(const json_t *body, struct err *e)
 
 static int decode(const json_t *body, struct creation *x, struct err *e)
 {
-	bool open = false, block = false;
+	bool open = false;
+	struct network_wish wish = { .mode = x->call.d->network };
 	const char *target = NULL;
 	int rc;
 	if ((rc = refuse_unsupported(body, e)) < 0 || (rc = text_field(body, "name", &x->spec.name, e)) < 0 || (rc = image(body, x, e)) < 0 ||
@@ -160,11 +161,12 @@ static int decode(const json_t *body, struct creation *x, struct err *e)
 	    (rc = want_pairs(body, "labels", &x->spec.labels, e)) < 0 || (rc = want_bool(body, "public", &open, e)) < 0 ||
 	    (rc = want_text(body, "target", &target, e)) < 0 || (rc = resources(body, &x->spec.resources, e)) < 0 || (rc = lifetime(body, x, e)) < 0)
 		return rc;
-	rc = want_bool(body, "networkBlockAll", &block, e);
+	rc = network_decode(body, &wish, e);
+	x->spec.network = wish.mode;
+	x->spec.network_allow = wish.allow;
+	x->spec.network_unasked = !wish.given;
 	if (rc < 0)
 		return rc;
-	if (rc > 0)
-		x->spec.network = block ? NETWORK_NONE : NETWORK_PUBLIC;
 	if (open)
 		json_object_set_new(x->extra, "public", json_true());
 	if (target && *target)

@@ -65,6 +65,7 @@ struct daytona *daytona_new(uv_loop_t *loop, struct api *api, struct server *ser
 	d->public_url = xstrdup(o ? o->public_url : NULL);
 	d->preview_domain = xstrdup(o && o->preview_domain ? o->preview_domain : "preview.localhost");
 	d->link_by_host = o && o->preview_domain;
+	d->network = o ? o->network : NETWORK_NONE;
 	d->target = xstrdup(o && o->target ? o->target : "local");
 	events_init(d);
 	for (size_t i = 0; i < ARRAY_LEN(control_tables); i++)

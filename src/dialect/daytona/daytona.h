@@ -17,6 +17,7 @@ struct daytona_options {
 	/* Every name under it leads to this server (wildcard DNS): links to ports are then given by host. NULL: links by path, and
 	 * the host form under "preview.localhost", which browsers resolve by themselves. */
 	const char *preview_domain;
+	enum network_mode network;  /* of sandboxes that do not say */
 	const char *target;         /* region name shown; NULL = "local" */
 };
 

@@ -21,6 +21,7 @@ struct daytona {
 	struct api *api;
 	struct server *server;
 	char *public_url, *preview_domain, *target;
+	enum network_mode network; /* of sandboxes that do not say */
 	bool link_by_host; /* preview links are given in the host form */
 	struct route *routes;
 	size_t n_routes;
@@ -30,6 +31,16 @@ struct daytona {
 	struct events *events;
 	struct language_server *language_servers;
 };
+
+/* network.c: what a body says of it. given: anything at all; then mode, and with "allow" a heap list. */
+struct network_wish {
+	bool given;
+	enum network_mode mode;
+	char **allow;
+};
+int network_decode(const json_t *body, struct network_wish *w, struct err *e);
+void network_put(json_t *o, const struct sandbox_spec *s);
+void handle_network(struct request *r, void *daytona);
 
 enum route_tag {
 	TAG_CONTROL,  /* control plane: bearer key */

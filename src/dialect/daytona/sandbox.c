@@ -87,7 +87,7 @@ json_t *sandbox_json(const struct daytona *d, const char *base, const struct san
 	put(o, "user", textz_json(v->user ? v->user : ""));
 	put(o, "labels", pairs_json(&v->spec->labels));
 	put(o, "public", json_boolean(json_is_true(json_object_get(extra, "public"))));
-	put(o, "networkBlockAll", json_boolean(v->spec->network == NETWORK_NONE));
+	network_put(o, v->spec);
 	const char *target = json_string_value(json_object_get(extra, "target"));
 	put(o, "target", textz_json(target ? target : d->target));
 	put(o, "cpu", number_json(res->cpus));
@@ -398,7 +398,7 @@ static const struct route routes[] = {
 	{ .method = "POST", .pattern = "/sandbox/{id}/fork", .handle = handle_unsupported },
 	{ .method = "POST", .pattern = "/sandbox/{id}/snapshot", .handle = handle_unsupported },
 	{ .method = "POST", .pattern = "/sandbox/{id}/backup", .handle = handle_unsupported },
-	{ .method = "POST", .pattern = "/sandbox/{id}/network-settings", .handle = handle_unsupported },
+	{ .method = "POST", .pattern = "/sandbox/{id}/network-settings", .body = BODY_BUFFER, .handle = handle_network },
 	{ .method = "PUT", .pattern = "/sandbox/{id}/secrets", .handle = handle_unsupported },
 	{ .method = "*", .pattern = "/sandbox/{id}/ssh-access", .handle = handle_unsupported },
 	{ .method = "GET", .pattern = "/sandbox/{id}/build-logs-url", .handle = handle_unsupported },

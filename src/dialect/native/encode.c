@@ -21,14 +21,20 @@ void encode_resources(struct jout *j, const char *key, const struct resources *v
 	jout_end_object(j);
 }
 
-static void encode_network(struct jout *j, enum network_mode mode)
+static void encode_list(struct jout *j, const char *key, char *const *v)
+{
+	jout_array(j, key);
+	for (; v && *v; v++)
+		jout_z(j, NULL, *v);
+	jout_end_array(j);
+}
+
+static void encode_network(struct jout *j, const struct sandbox_spec *s)
 {
 	jout_object(j, "network");
-	jout_z(j, "mode", network_mode_name(mode));
-	jout_array(j, "allow");
-	jout_end_array(j);
-	jout_array(j, "deny");
-	jout_end_array(j);
+	jout_z(j, "mode", network_mode_name(s->network));
+	encode_list(j, "allow", s->network_allow);
+	encode_list(j, "deny", s->network_deny);
 	jout_end_object(j);
 }
 
@@ -58,7 +64,7 @@ void encode_sandbox(struct jout *j, const char *key, const struct sandbox_view *
 	jout_time(j, "updated_at", v->updated_ms ? v->updated_ms : v->created_ms);
 	jout_time(j, "active_at", v->active_ms ? v->active_ms : v->created_ms);
 	encode_resources(j, "resources", &s->resources);
-	encode_network(j, s->network);
+	encode_network(j, s);
 	encode_pairs(j, "labels", &s->labels);
 	encode_pairs(j, "env", &s->env);
 	jout_z(j, "user", v->user ? v->user : s->user);

@@ -265,6 +265,11 @@ struct native *pending_take(struct pending *p, struct request **ret)
 	return n;
 }
 
+void native_set_network(struct native *n, enum network_mode mode)
+{
+	n->network = mode;
+}
+
 struct run_ref run_ref_of(const struct request *r, const char *run)
 {
 	return (struct run_ref){ *req_caller(r), xstrdup(req_ref(r)), xstrdup(run ? run : req_path_arg(r, "run")) };

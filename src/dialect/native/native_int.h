@@ -13,6 +13,7 @@ struct native {
 	struct dialect dialect;
 	uint64_t answers[6]; /* by hundreds of the status: [2] = 2xx */
 	uint64_t started_ms; /* unix */
+	enum network_mode network; /* of sandboxes that ask for none */
 };
 
 /* route.tag bits */
@@ -78,14 +79,15 @@ void encode_event(struct jout *j, const char *key, const struct event_view *v);
 
 /* spec.c: decoded and validated. The _done of the struct is called in any case. */
 int native_run_decode(const struct request *r, struct run_spec *ret, struct err *e);
-int native_sandbox_decode(const struct request *r, struct sandbox_spec *ret, struct err *e);
+int native_sandbox_decode(const struct native *n, const struct request *r, struct sandbox_spec *ret, struct err *e);
 int take_idempotency(const struct request *r, char **field, struct err *e); /* the header into the field */
 struct sandbox_changes {
-	bool has_labels, has_lifetime;
+	bool has_labels, has_lifetime, has_network;
 	struct pairs labels;      /* all there shall be */
 	struct pairs env_set;
 	char **env_unset;         /* NULL-terminated, or NULL */
 	struct lifetime lifetime; /* filled in with the present one before decoding */
+	struct sandbox_spec network; /* of which only that is used; its mode is filled in as well */
 };
 int changes_decode(struct str body, struct sandbox_changes *c, struct err *e);
 void changes_done(struct sandbox_changes *c);

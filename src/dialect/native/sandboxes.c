@@ -33,7 +33,7 @@ void native_sandbox_create(struct request *r, void *dialect)
 	struct native *n = dialect;
 	struct sandbox_spec spec;
 	struct err e;
-	if (native_sandbox_decode(r, &spec, &e) < 0)
+	if (native_sandbox_decode(n, r, &spec, &e) < 0)
 		answer_err(n, r, &e);
 	else
 		api_sandbox_create(n->api, req_caller(r), &spec, created, pending_new(n, r));
@@ -194,6 +194,16 @@ static int apply(struct native *n, const struct request *r, const struct sandbox
 	return rc;
 }
 
+static void network_changed(void *ctx, const struct err *e, const struct sandbox_view *v)
+{
+	struct request *r;
+	struct native *n = pending_take(ctx, &r);
+	if (e)
+		answer_err(n, r, e);
+	else
+		answer_sandbox(n, r, 200, v);
+}
+
 void native_sandbox_update(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
@@ -203,14 +213,18 @@ void native_sandbox_update(struct request *r, void *dialect)
 	int rc = api_sandbox_get(n->api, req_caller(r), req_ref(r), &v, &e);
 	if (rc >= 0) {
 		c.lifetime = v.spec->lifetime;
+		c.network.network = v.spec->network;
 		rc = changes_decode(req_body(r), &c, &e);
 	}
 	if (rc >= 0)
 		rc = apply(n, r, &c, &e);
-	if (rc >= 0)
+	if (rc >= 0 && !c.has_network)
 		rc = api_sandbox_get(n->api, req_caller(r), req_ref(r), &v, &e);
 	if (rc < 0)
 		answer_err(n, r, &e);
+	else if (c.has_network) /* last, since it answers later */
+		api_sandbox_set_network(n->api, req_caller(r), req_ref(r), c.network.network, c.network.network_allow, c.network.network_deny,
+		                        network_changed, pending_new(n, r));
 	else
 		answer_sandbox(n, r, 200, &v);
 	changes_done(&c);

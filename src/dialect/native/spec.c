@@ -12,20 +12,10 @@ static int set_network_mode(void *into, const char *where, const json_t *v, stru
 	for (size_t i = 0; name && i < ARRAY_LEN(modes); i++)
 		if (streq(name, network_mode_name(modes[i]))) {
 			((struct sandbox_spec *)into)->network = modes[i];
+			((struct sandbox_spec *)into)->network_unasked = false;
 			return 0;
 		}
 	return err_set(e, ERR_INVALID, EINVAL, "%s must be \"none\", \"public\" or \"allow\"", where);
-}
-
-/* Rules that could not be enforced are refused rather than dropped. */
-static int refuse_rules(void *into, const char *where, const json_t *v, struct err *e)
-{
-	(void)into;
-	if (!json_is_array(v))
-		return err_set(e, ERR_INVALID, EINVAL, "%s must be an array of strings", where);
-	if (json_array_size(v) == 0)
-		return 0;
-	return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "%s: this version cannot enforce network rules, so it takes none; leave it out or empty", where);
 }
 
 static int set_language(void *into, const char *where, const json_t *v, struct err *e)
@@ -80,8 +70,8 @@ static const struct field resources_fields[] = {
 };
 static const struct field network_fields[] = {
 	{ .name = "mode", .kind = FIELD_CUSTOM, .set = set_network_mode },
-	{ .name = "allow", .kind = FIELD_CUSTOM, .set = refuse_rules },
-	{ .name = "deny", .kind = FIELD_CUSTOM, .set = refuse_rules },
+	{ .name = "allow", .kind = FIELD_STRINGS, .offset = offsetof(struct sandbox_spec, network_allow) },
+	{ .name = "deny", .kind = FIELD_STRINGS, .offset = offsetof(struct sandbox_spec, network_deny) },
 	{ 0 },
 };
 static const struct field lifetime_fields[] = {
@@ -146,10 +136,12 @@ int take_idempotency(const struct request *r, char **field, struct err *e)
 	return 0;
 }
 
-int native_sandbox_decode(const struct request *r, struct sandbox_spec *ret, struct err *e)
+int native_sandbox_decode(const struct native *n, const struct request *r, struct sandbox_spec *ret, struct err *e)
 {
 	int rc;
 	spec_init(ret);
+	ret->network = n->network;
+	ret->network_unasked = true;
 	if ((rc = decode_body(req_body(r), sandbox_fields, ret, e)) < 0 || (rc = take_idempotency(r, &ret->idempotency_key, e)) < 0)
 		return rc;
 	return spec_validate(ret, e);
@@ -215,12 +207,25 @@ static int set_lifetime_changes(void *into, const char *where, const json_t *v, 
 	return rc < 0 ? rc : lifetime_validate(&c->lifetime, e);
 }
 
+/* The whole of it anew; what is left out of it is empty, but for the mode. */
+static int set_network_changes(void *into, const char *where, const json_t *v, struct err *e)
+{
+	struct sandbox_changes *c = into;
+	const struct field as_object = { .name = "network", .kind = FIELD_OBJECT, .offset = offsetof(struct sandbox_changes, network),
+		                         .sub = network_fields };
+	(void)where;
+	c->has_network = true;
+	int rc = decode_one(&as_object, v, into, e);
+	return rc < 0 ? rc : policy_check(c->network.network, c->network.network_allow, c->network.network_deny, false, e);
+}
+
 int changes_decode(struct str body, struct sandbox_changes *c, struct err *e)
 {
 	static const struct field fields[] = {
 		{ .name = "labels", .kind = FIELD_CUSTOM, .set = set_label_changes },
 		{ .name = "env", .kind = FIELD_CUSTOM, .set = set_env_changes },
 		{ .name = "lifetime", .kind = FIELD_CUSTOM, .set = set_lifetime_changes },
+		{ .name = "network", .kind = FIELD_CUSTOM, .set = set_network_changes },
 		{ 0 },
 	};
 	return decode_body(body, fields, c, e);
@@ -231,4 +236,5 @@ void changes_done(struct sandbox_changes *c)
 	pairs_done(&c->labels);
 	pairs_done(&c->env_set);
 	strv_free(c->env_unset);
+	spec_done(&c->network);
 }

@@ -1,0 +1,242 @@
+#include "egress/egress.h"
+
+#include "base/buf.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <uthash.h>
+#include <utlist.h>
+
+#define READ_AT_ONCE 64
+
+struct told { /* a sandbox's policy as one record */
+	char id[40];
+	struct buf record;
+	bool forget; /* to be said once, then freed */
+	bool queued;
+	struct told *prev, *next; /* in egress->out */
+	UT_hash_handle hh;
+};
+
+struct connection { /* outlives its egress until the loop has closed its handle */
+	uv_poll_t poll;
+	int fd, events;
+	struct egress *egress; /* NULL: closed */
+};
+
+struct egress {
+	uv_loop_t *loop;
+	struct connection *edge; /* NULL while there is none */
+	struct told *all, *out;
+	egress_event_fn on_event;
+	void *ctx;
+};
+
+struct egress *egress_new(uv_loop_t *loop)
+{
+	struct egress *g = xcalloc(1, sizeof *g);
+
+	g->loop = loop;
+	return g;
+}
+
+void egress_on_event(struct egress *g, egress_event_fn fn, void *ctx)
+{
+	g->on_event = fn;
+	g->ctx = ctx;
+}
+
+static void told_free(struct egress *g, struct told *t)
+{
+	if (t->queued)
+		DL_DELETE(g->out, t);
+	HASH_DEL(g->all, t);
+	buf_done(&t->record);
+	free(t);
+}
+
+static void on_closed(uv_handle_t *h)
+{
+	struct connection *c = h->data;
+
+	close_fd(c->fd);
+	free(c);
+}
+
+/* Forgetting is done with: the next edge never hears of those. */
+static void drop_edge(struct egress *g)
+{
+	struct connection *c = take_ptr(&g->edge);
+	struct told *t, *next;
+
+	if (!c)
+		return;
+	c->egress = NULL;
+	uv_close((uv_handle_t *)&c->poll, on_closed);
+	HASH_ITER (hh, g->all, t, next)
+		if (t->forget)
+			told_free(g, t);
+}
+
+static void on_socket(uv_poll_t *poll, int status, int events);
+
+static void flush(struct egress *g)
+{
+	struct connection *c = g->edge;
+
+	while (c && g->out) {
+		struct told *t = g->out;
+		ssize_t n = send(c->fd, t->record.data, t->record.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			break;
+		if (n < 0) {
+			if (errno != EPIPE && errno != ECONNRESET)
+				log_error("sandbox=%s msg=\"its policy cannot be told to the edge\" errno=%d", t->id, errno);
+			drop_edge(g);
+			return;
+		}
+		DL_DELETE(g->out, t);
+		t->queued = false;
+		if (t->forget)
+			told_free(g, t);
+	}
+	int events = UV_READABLE | (g->out ? UV_WRITABLE : 0);
+	if (c && events != c->events && uv_poll_start(&c->poll, events, on_socket) == 0)
+		c->events = events;
+}
+
+static void on_socket(uv_poll_t *poll, int status, int events)
+{
+	struct connection *c = poll->data;
+
+	for (int i = 0; c->egress && i < READ_AT_ONCE && (status < 0 || events & (UV_READABLE | UV_DISCONNECT)); i++) {
+		struct edge_event ev;
+		ssize_t n = recv(c->fd, &ev, sizeof ev, MSG_DONTWAIT | MSG_TRUNC);
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			break;
+		if (n <= 0) {
+			drop_edge(c->egress);
+			return;
+		}
+		if ((size_t)n != sizeof ev || ev.magic != EDGE_MAGIC)
+			continue;
+		ev.id[sizeof ev.id - 1] = ev.addr[sizeof ev.addr - 1] = ev.name[sizeof ev.name - 1] = ev.reason[sizeof ev.reason - 1] = '\0';
+		if (c->egress->on_event)
+			c->egress->on_event(c->egress->ctx, &ev);
+	}
+	if (c->egress)
+		flush(c->egress);
+}
+
+static void enqueue(struct egress *g, struct told *t)
+{
+	if (!t->queued) {
+		DL_APPEND(g->out, t);
+		t->queued = true;
+	}
+}
+
+void egress_attach(struct egress *g, int fd)
+{
+	struct connection *c = xcalloc(1, sizeof *c);
+	struct told *t, *next;
+
+	drop_edge(g);
+	*c = (struct connection){ .fd = fd, .egress = g };
+	c->poll.data = c;
+	if (uv_poll_init(g->loop, &c->poll, fd) < 0) {
+		log_error("msg=\"the edge's socket cannot be watched: sandboxes reach nothing\"");
+		close_fd(fd);
+		free(c);
+		return;
+	}
+	g->edge = c;
+	HASH_ITER (hh, g->all, t, next)
+		enqueue(g, t);
+	flush(g);
+}
+
+static struct told *get(struct egress *g, const char *id)
+{
+	struct told *t;
+
+	HASH_FIND_STR(g->all, id, t);
+	if (t)
+		return t;
+	t = xcalloc(1, sizeof *t);
+	snprintf(t->id, sizeof t->id, "%s", id);
+	buf_init(&t->record, sizeof(struct edge_policy) + EDGE_POLICY_TEXT_MAX);
+	HASH_ADD_STR(g->all, id, t);
+	return t;
+}
+
+static uint32_t add_rules(struct buf *b, char *const *rules)
+{
+	uint32_t n = 0;
+
+	for (; rules && rules[n]; n++)
+		(void)buf_add(b, rules[n], strlen(rules[n]) + 1);
+	return n;
+}
+
+static void put(struct egress *g, struct told *t, enum edge_policy_op op, enum network_mode mode, char *const *allow, char *const *deny)
+{
+	struct edge_policy head = { .magic = EDGE_MAGIC, .op = op, .mode = (uint32_t)mode };
+
+	buf_reset(&t->record);
+	(void)buf_add(&t->record, &head, sizeof head);
+	head.n_allow = add_rules(&t->record, allow);
+	head.n_deny = add_rules(&t->record, deny);
+	if (t->record.overflow) { /* no valid policy is as long */
+		log_error("sandbox=%s msg=\"its policy is too long: it reaches nothing\"", t->id);
+		buf_reset(&t->record);
+		(void)buf_add(&t->record, &head, sizeof head);
+		head.mode = NETWORK_NONE;
+		head.n_allow = head.n_deny = 0;
+	}
+	memcpy(head.id, t->id, sizeof head.id);
+	head.text_len = (uint32_t)(t->record.len - sizeof head);
+	memcpy(t->record.data, &head, sizeof head);
+	enqueue(g, t);
+	flush(g);
+}
+
+void egress_set(struct egress *g, const char *id, enum network_mode mode, char *const *allow, char *const *deny)
+{
+	struct told *t = get(g, id);
+
+	t->forget = false;
+	put(g, t, EDGE_POLICY_SET, mode, allow, deny);
+}
+
+void egress_forget(struct egress *g, const char *id)
+{
+	struct told *t;
+
+	HASH_FIND_STR(g->all, id, t);
+	if (!t)
+		return;
+	if (!g->edge) {
+		told_free(g, t);
+		return;
+	}
+	t->forget = true;
+	put(g, t, EDGE_POLICY_FORGET, NETWORK_NONE, NULL, NULL);
+}
+
+void egress_free(struct egress *g)
+{
+	struct told *t, *next;
+
+	if (!g)
+		return;
+	drop_edge(g);
+	HASH_ITER (hh, g->all, t, next)
+		told_free(g, t);
+	free(g);
+}

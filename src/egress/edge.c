@@ -1,0 +1,436 @@
+#include "egress/edge_int.h"
+
+#include "wire/hello.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define EVENTS	     128
+#define SWEEP_MS     250
+#define EVENTS_RATE  50 /* told to the daemon a second, for each sandbox; more are counted */
+#define EVENTS_BURST 500
+
+bool bucket_take(struct bucket *b, double rate, double burst)
+{
+	uint64_t now = now_ms();
+
+	b->tokens = b->at_ms ? MIN(burst, b->tokens + rate * (double)(now - b->at_ms) / 1000) : burst;
+	b->at_ms = now;
+	if (b->tokens < 1)
+		return false;
+	b->tokens -= 1;
+	return true;
+}
+
+/* --- descriptors --- */
+
+int edge_watch(struct edge *e, struct source *s, uint32_t events)
+{
+	struct epoll_event ev = { .events = events, .data.ptr = s };
+	return epoll_ctl(e->epoll, EPOLL_CTL_ADD, s->fd, &ev) < 0 ? -errno : 0;
+}
+
+void edge_unwatch(struct edge *e, struct source *s)
+{
+	(void)e;
+	s->fd = close_fd(s->fd); /* no copy of it exists, so epoll forgets it */
+}
+
+static socklen_t socket_address(const struct addr *a, uint16_t port, struct sockaddr_storage *ret)
+{
+	struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_port = htons(port) };
+	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
+
+	memset(ret, 0, sizeof *ret);
+	memcpy(&a4.sin_addr, a->b, 4);
+	memcpy(&a6.sin6_addr, a->b, 16);
+	if (a->family == 4)
+		memcpy(ret, &a4, sizeof a4);
+	else
+		memcpy(ret, &a6, sizeof a6);
+	return a->family == 4 ? sizeof a4 : sizeof a6;
+}
+
+int edge_dial(struct edge *e, const struct addr *a, uint16_t port, int type, bool upstream, int *ret_fd)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = socket_address(a, port, &ss);
+	int one = 1, rc = 0;
+
+	if (!upstream && !policy_reachable(&e->net, a))
+		return -EACCES;
+	auto_fd int fd = socket(a->family == 4 ? AF_INET : AF_INET6, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	if (a->family == 6)
+		(void)setsockopt(fd, SOL_IPV6, IPV6_V6ONLY, &one, sizeof one);
+	if (connect(fd, (struct sockaddr *)&ss, len) < 0) {
+		if (errno != EINPROGRESS)
+			return -errno;
+		rc = -EINPROGRESS;
+	}
+	*ret_fd = take_fd(&fd);
+	return rc;
+}
+
+/* --- telling --- */
+
+void edge_tell(struct box *b, enum edge_event_kind kind, bool allowed, unsigned port, struct verdict_text t, const struct flow *ended)
+{
+	struct edge_event ev = { .magic = EDGE_MAGIC, .kind = kind, .allowed = allowed, .port = port };
+	struct edge *e = b->edge;
+	char addr[ADDR_TEXT_MAX] = "";
+
+	if (t.addr)
+		addr_format(t.addr, addr);
+	log_debug("sandbox=%s kind=%d allowed=%d addr=%s port=%u name=\"%s\" reason=\"%s\"", b->id, (int)kind, allowed, addr, port, t.name ? t.name : "",
+		  t.reason ? t.reason : "");
+	if (e->daemon.fd < 0 || !bucket_take(&b->events, EVENTS_RATE, EVENTS_BURST)) {
+		b->events_lost++;
+		return;
+	}
+	snprintf(ev.id, sizeof ev.id, "%s", b->id);
+	snprintf(ev.addr, sizeof ev.addr, "%s", addr);
+	snprintf(ev.name, sizeof ev.name, "%s", t.name ? t.name : "");
+	snprintf(ev.reason, sizeof ev.reason, "%s", t.reason ? t.reason : "");
+	ev.lost = b->events_lost;
+	if (ended) {
+		ev.up_bytes = ended->up.bytes;
+		ev.down_bytes = ended->down.bytes;
+		ev.duration_ms = now_ms() - ended->started_ms;
+	}
+	if (send(e->daemon.fd, &ev, sizeof ev, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		b->events_lost++;
+	else
+		b->events_lost = 0;
+}
+
+/* --- sandboxes --- */
+
+static struct box *box_get(struct edge *e, const char *id)
+{
+	struct box *b;
+
+	HASH_FIND_STR(e->boxes, id, b);
+	if (b)
+		return b;
+	b = xcalloc(1, sizeof *b);
+	snprintf(b->id, sizeof b->id, "%s", id);
+	b->edge = e;
+	for (size_t i = 0; i < EDGE_GATE_FDS; i++)
+		b->gate[i].fd = -EBADF;
+	HASH_ADD_STR(e->boxes, id, b);
+	return b;
+}
+
+static void close_gate(struct edge *e, struct box *b)
+{
+	struct flow *f, *next;
+
+	for (size_t i = 0; i < EDGE_GATE_FDS; i++)
+		edge_unwatch(e, &b->gate[i]);
+	DL_FOREACH_SAFE (b->flows, f, next)
+		flow_kill(f, true);
+	names_drop(b);
+	b->has_gate = false;
+}
+
+/* Sandboxes live until both the warden and the daemon have done with them; events of this turn may still point at their sockets, so the
+ * freeing waits for the sweep. */
+static void sweep_boxes(struct edge *e)
+{
+	struct box *b, *next;
+
+	HASH_ITER (hh, e->boxes, b, next) {
+		if (b->has_gate || b->has_policy || b->flows || b->lookups)
+			continue;
+		HASH_DEL(e->boxes, b);
+		policy_done(&b->policy);
+		free(b);
+	}
+}
+
+static void open_gate(struct edge *e, const char *id, const int fds[static EDGE_GATE_FDS])
+{
+	struct box *b = box_get(e, id);
+
+	if (b->has_gate)
+		close_gate(e, b);
+	b->has_gate = true;
+	for (size_t i = 0; i < EDGE_GATE_FDS; i++) {
+		b->gate[i] = (struct source){ i == EDGE_TCP4 || i == EDGE_TCP6 ? SOURCE_LISTENER : SOURCE_NAMES, fds[i], b };
+		if (edge_watch(e, &b->gate[i], EPOLLIN) < 0)
+			log_warn("sandbox=%s msg=\"a socket of its gate cannot be watched\"", id);
+	}
+}
+
+static bool id_valid(const char id[static 40])
+{
+	return strnlen(id, 40) == 36 && strspn(id, "0123456789abcdef-") == 36;
+}
+
+/* --- the warden's records --- */
+
+static bool from_warden(struct edge *e)
+{
+	struct edge_gate g;
+	struct iovec iov = { &g, sizeof g };
+	union {
+		struct cmsghdr align;
+		char room[CMSG_SPACE(sizeof(int) * EDGE_GATE_FDS)];
+	} control;
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+	int fds[EDGE_GATE_FDS];
+	size_t n_fds = 0;
+	ssize_t n = recvmsg(e->warden.fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+		return false;
+	if (n < 0)
+		return true;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c))
+		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
+			n_fds = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+			memcpy(fds, CMSG_DATA(c), MIN(n_fds, (size_t)EDGE_GATE_FDS) * sizeof(int));
+		}
+	bool good = n == sizeof g && g.magic == EDGE_MAGIC && id_valid(g.id);
+	if (good && g.op == EDGE_GATE_OPEN && n_fds == EDGE_GATE_FDS) {
+		open_gate(e, g.id, fds);
+		return true;
+	}
+	for (size_t i = 0; i < n_fds; i++)
+		close_fd(fds[i]);
+	struct box *b = NULL;
+	if (good)
+		HASH_FIND_STR(e->boxes, g.id, b);
+	if (b && g.op == EDGE_GATE_CLOSE)
+		close_gate(e, b);
+	return true;
+}
+
+/* --- the daemon's records --- */
+
+/* NUL-terminated texts one after the other; what is not of that form is no policy at all. */
+static int split_rules(char *text, size_t len, char **allow, size_t n_allow, char **deny, size_t n_deny)
+{
+	char *p = text, *end = text + len;
+
+	if (n_allow > POLICY_RULES_MAX || n_deny > POLICY_RULES_MAX || (len && end[-1] != '\0'))
+		return -EINVAL;
+	for (size_t i = 0; i < n_allow + n_deny; i++, p += strlen(p) + 1) {
+		if (p >= end)
+			return -EINVAL;
+		*(i < n_allow ? &allow[i] : &deny[i - n_allow]) = p;
+	}
+	return p == end ? 0 : -EINVAL;
+}
+
+static void set_policy(struct edge *e, const struct edge_policy *head, char *text, size_t len)
+{
+	char *allow[POLICY_RULES_MAX + 1] = { 0 }, *deny[POLICY_RULES_MAX + 1] = { 0 };
+	struct box *b = box_get(e, head->id);
+	struct policy fresh = { 0 };
+	struct flow *f, *next;
+	struct err err;
+
+	if (head->mode > NETWORK_ALLOW || split_rules(text, len, allow, head->n_allow, deny, head->n_deny) < 0 ||
+	    policy_parse((enum network_mode)head->mode, allow, deny, &fresh, &err) < 0) {
+		log_error("sandbox=%s msg=\"its policy cannot be read: it reaches nothing\"", b->id);
+		fresh = (struct policy){ .mode = NETWORK_NONE };
+	}
+	policy_done(&b->policy);
+	b->policy = fresh;
+	b->has_policy = true;
+	names_rejudge(b);
+	DL_FOREACH_SAFE (b->flows, f, next)
+		flow_rejudge(f);
+}
+
+static void from_daemon(struct edge *e)
+{
+	static _Alignas(8) char in[sizeof(struct edge_policy) + EDGE_POLICY_TEXT_MAX];
+	struct edge_policy head;
+	ssize_t n = recv(e->daemon.fd, in, sizeof in, MSG_DONTWAIT | MSG_TRUNC);
+
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+		/* The daemon has ended; so does the warden, and with it we. Until then the policies hold. */
+		edge_unwatch(e, &e->daemon);
+		return;
+	}
+	if (n < (ssize_t)sizeof head || n > (ssize_t)sizeof in)
+		return;
+	memcpy(&head, in, sizeof head);
+	if (head.magic != EDGE_MAGIC || !id_valid(head.id) || head.text_len != (size_t)n - sizeof head) {
+		log_warn("msg=\"a record that is no policy was ignored\" size=%zd", n);
+		return;
+	}
+	if (head.op == EDGE_POLICY_SET) {
+		set_policy(e, &head, in + sizeof head, head.text_len);
+	} else if (head.op == EDGE_POLICY_FORGET) {
+		struct box *b;
+		HASH_FIND_STR(e->boxes, head.id, b);
+		if (b) {
+			struct edge_policy none = head;
+			none.mode = NETWORK_NONE;
+			none.n_allow = none.n_deny = 0;
+			set_policy(e, &none, in, 0);
+			b->has_policy = false;
+		}
+	}
+}
+
+/* --- the loop --- */
+
+static bool dispatch(struct edge *e, struct source *s, uint32_t events)
+{
+	if (s->fd < 0)
+		return true; /* closed by an earlier event of this turn */
+	switch (s->kind) {
+	case SOURCE_WARDEN:
+		return from_warden(e);
+	case SOURCE_DAEMON:
+		from_daemon(e);
+		break;
+	case SOURCE_HOST:
+		host_changed(e);
+		break;
+	case SOURCE_LISTENER:
+		flow_accept(s->owner, s);
+		break;
+	case SOURCE_NAMES:
+		name_ask(s->owner, s);
+		break;
+	case SOURCE_CLIENT:
+		flow_on_client(s->owner, events);
+		break;
+	case SOURCE_SERVER:
+		flow_on_server(s->owner, events);
+		break;
+	case SOURCE_UPSTREAM:
+		name_reply(s->owner);
+		break;
+	}
+	return true;
+}
+
+/* Those that used up their turn; whoever is not through goes to the end of the next round. */
+static void run_queue(struct edge *e)
+{
+	struct flow *f = take_ptr(&e->run), *next;
+
+	for (; f; f = next) {
+		next = f->run_next;
+		f->queued = false;
+		if (f->state == FLOW_OPEN)
+			flow_run(f);
+	}
+}
+
+static void bury(struct edge *e)
+{
+	/* Whoever is queued to run is looked at once more: its time comes first. */
+	for (struct flow **at = &e->dead; *at;) {
+		struct flow *f = *at;
+		if (f->queued) {
+			at = &f->wait_next;
+			continue;
+		}
+		*at = f->wait_next;
+		flow_free(f);
+	}
+	lookups_bury(e);
+}
+
+static void loop(struct edge *e)
+{
+	struct epoll_event events[EVENTS];
+	uint64_t swept = now_ms();
+
+	while (!e->ending) {
+		int n = epoll_wait(e->epoll, events, EVENTS, e->run ? 0 : SWEEP_MS);
+		if (n < 0 && errno != EINTR)
+			return;
+		for (int i = 0; i < n; i++)
+			if (!dispatch(e, events[i].data.ptr, events[i].events))
+				return;
+		run_queue(e);
+		bury(e);
+		uint64_t now = now_ms();
+		if (now - swept >= SWEEP_MS) {
+			flows_sweep(e, now);
+			names_sweep(e, now);
+			bury(e);
+			sweep_boxes(e);
+			swept = now;
+		}
+	}
+}
+
+static int parse_nets(struct nets *to, const char *text)
+{
+	struct str rest = str_of(text);
+
+	while (rest.n) {
+		const char *comma = memchr(rest.p, ',', rest.n);
+		struct str one = { rest.p, comma ? (size_t)(comma - rest.p) : rest.n };
+		struct net n;
+		if (net_parse(one, &n) < 0)
+			return -EINVAL;
+		nets_add(to, &n);
+		rest.p += one.n + (comma != NULL);
+		rest.n -= one.n + (comma != NULL);
+	}
+	return 0;
+}
+
+static int prepare(struct edge *e, const struct edge_options *o)
+{
+	struct rlimit files;
+
+	(void)signal(SIGPIPE, SIG_IGN);
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+		files.rlim_cur = files.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &files);
+	}
+	e->epoll = epoll_create1(EPOLL_CLOEXEC);
+	e->buffer = xmalloc(COPY_BUFFER);
+	e->room = xmalloc(HELLO_MAX);
+	e->reserve = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int rc = e->epoll < 0 ? -errno : parse_nets(&e->net.lan, o->lan ? o->lan : "");
+	if (rc == 0)
+		rc = resolvers_read(e, o->resolvers);
+	if (rc == 0)
+		rc = host_open(e);
+	if (rc == 0)
+		rc = edge_watch(e, &e->warden, EPOLLIN);
+	if (rc == 0)
+		rc = edge_watch(e, &e->daemon, EPOLLIN);
+	if (rc == 0)
+		rc = edge_watch(e, &e->host, EPOLLIN);
+	return rc == 0 ? jail_edge(o) : rc;
+}
+
+int edge_main(int warden, int daemon, const struct edge_options *o)
+{
+	static struct edge e; /* a process has one; what it holds goes with it */
+
+	log_set_name("edge");
+	log_set_level(o->log_level);
+	e.warden = (struct source){ SOURCE_WARDEN, warden, NULL };
+	e.daemon = (struct source){ SOURCE_DAEMON, daemon, NULL };
+	int rc = prepare(&e, o);
+	if (rc < 0) {
+		log_error("msg=\"cannot start: %s\"", strerror(-rc));
+		return 1;
+	}
+	log_info("msg=ready resolvers=%zu", e.n_resolvers);
+	if (send(warden, "+", 1, MSG_NOSIGNAL) != 1) /* to whoever waits for it to be jailed */
+		return 1;
+	loop(&e);
+	return 0;
+}

@@ -1,0 +1,169 @@
+/* What the files of the edge share. */
+#ifndef CAISSON_EGRESS_EDGE_INT_H
+#define CAISSON_EGRESS_EDGE_INT_H
+
+#include "egress/edge.h"
+#include "model/policy.h"
+#include "wire/dns.h"
+#include "wire/edge.h"
+#include "wire/http.h"
+
+#include <netinet/in.h>
+#include <uthash.h>
+#include <utlist.h>
+
+#define FLOWS_MAX	1024  /* open connections of a sandbox */
+#define LOOKUPS_MAX	128   /* names of a sandbox that are being looked up */
+#define PINS_MAX	1024  /* of a sandbox */
+#define FIRST_MAX	16384 /* bytes that are looked at before a connection is judged */
+#define FIRST_WITHIN_MS 10000
+#define DIAL_WITHIN_MS	30000
+#define COPY_BUFFER	(256U << 10)
+#define RESOLVERS_MAX	3
+
+enum source_kind { SOURCE_WARDEN, SOURCE_DAEMON, SOURCE_HOST, SOURCE_LISTENER, SOURCE_NAMES, SOURCE_CLIENT, SOURCE_SERVER, SOURCE_UPSTREAM };
+
+struct source { /* what an epoll event leads to */
+	enum source_kind kind;
+	int fd;
+	void *owner;
+};
+
+struct bucket { /* of a rate */
+	double tokens;
+	uint64_t at_ms;
+};
+/* One more, at most so many a second with bursts of `burst`? */
+bool bucket_take(struct bucket *b, double rate, double burst);
+
+struct pin {
+	char *name;
+	struct addr addr;
+	uint64_t until_ms;
+	struct pin *prev, *next;
+};
+
+struct box { /* a sandbox */
+	char id[40];
+	struct edge *edge;
+	struct policy policy;
+	bool has_policy;
+	bool has_gate;
+	struct source gate[EDGE_GATE_FDS];
+	struct flow *flows;
+	size_t n_flows, n_lookups, n_pins;
+	struct pin *pins; /* newest first */
+	struct lookup *lookups;
+	struct bucket new_flows, questions, events;
+	uint32_t events_lost;
+	UT_hash_handle hh;
+};
+
+/* One direction of a connection. */
+struct half {
+	struct source *from, *to;
+	bool readable, writable; /* as far as we know: edge-triggered */
+	bool ended, told;	 /* no more will come; the other side knows */
+	char *rest;		 /* read and not yet written */
+	size_t rest_at, rest_len;
+	int pipe[2]; /* of a long transfer, or negative */
+	size_t piped;
+	uint64_t bytes;
+};
+
+enum flow_state { FLOW_FIRST, FLOW_DIAL, FLOW_OPEN, FLOW_DEAD };
+
+struct flow {
+	struct box *box;
+	enum flow_state state;
+	struct source client, server;
+	struct half up, down;
+	struct addr addr;
+	uint16_t port;
+	bool by_name;		 /* allowed only as one of the names pinned to addr */
+	bool unjudged;		 /* the first bytes have not been seen yet */
+	struct http_parser *http; /* plain HTTP under a policy of names: every request is looked at */
+	bool hold;		 /* an upgrade was asked for: nothing more goes up until the server has answered */
+	bool first_request;
+	char *name; /* that it goes by, or NULL */
+	uint64_t started_ms, deadline_ms;
+	bool queued;
+	struct flow *prev, *next;	    /* of its box */
+	struct flow *wait_prev, *wait_next; /* of edge->waiting, in order of deadline classes */
+	struct flow *run_next;
+};
+
+struct edge {
+	int epoll;
+	struct source warden, daemon, host;
+	struct box *boxes;
+	struct policy_host net;
+	int dump; /* netlink socket for asking */
+	bool has_v6;
+	struct addr resolvers[RESOLVERS_MAX];
+	size_t n_resolvers;
+	struct flow *waiting; /* in FLOW_FIRST and FLOW_DIAL */
+	struct flow *run;     /* have had their turn and could go on */
+	struct flow *dead;    /* freed when the events of this turn are through */
+	struct lookup *dead_lookups;
+	size_t n_lookups;
+	int reserve;		  /* a descriptor that is let go of to refuse a connection when there is no other */
+	uint8_t *buffer;	  /* COPY_BUFFER */
+	uint8_t *room;		  /* HELLO_MAX */
+	int *pipes;		  /* spare ones, two descriptors each */
+	size_t n_pipes;
+	bool ending;
+};
+
+/* edge.c */
+int edge_watch(struct edge *e, struct source *s, uint32_t events);
+void edge_unwatch(struct edge *e, struct source *s); /* and close */
+/* The only connect() of the program. Non-blocking: 0 or -EINPROGRESS with the socket in *ret_fd; else an errno. `upstream`: to a name server that
+ * the operator has set; anything else must be an address that could be reachable at all. */
+int edge_dial(struct edge *e, const struct addr *a, uint16_t port, int type, bool upstream, int *ret_fd);
+/* Tells the daemon; text fields may be NULL. */
+struct verdict_text {
+	const struct addr *addr;
+	const char *name, *reason;
+};
+void edge_tell(struct box *b, enum edge_event_kind kind, bool allowed, unsigned port, struct verdict_text t, const struct flow *ended);
+
+/* flow.c */
+void flow_accept(struct box *b, struct source *listener);
+void flow_on_client(struct flow *f, uint32_t events);
+void flow_on_server(struct flow *f, uint32_t events);
+void flow_run(struct flow *f);		    /* goes on where it left off */
+void flow_kill(struct flow *f, bool reset); /* closes both sides; freed at the end of the turn */
+void flow_rejudge(struct flow *f);	    /* the policy has changed */
+void flows_sweep(struct edge *e, uint64_t now);
+void flow_free(struct flow *f);
+struct addr addr_of(const struct sockaddr_storage *ss, uint16_t *ret_port);
+
+/* first.c */
+enum first { FIRST_WAIT, FIRST_PASS, FIRST_REFUSE };
+/* Looks at what the client has sent so far (nothing is taken from it). *ret_reason for a refusal. */
+enum first first_judge(struct flow *f, const uint8_t *p, size_t n, const char **ret_reason);
+/* The next bytes of a connection whose HTTP is followed. */
+enum first first_follow(struct flow *f, const uint8_t *p, size_t n, const char **ret_reason);
+void first_server_says(struct flow *f, const uint8_t *p, size_t n);
+
+/* name.c */
+void name_ask(struct box *b, struct source *s);
+void name_reply(struct lookup *l);
+void names_sweep(struct edge *e, uint64_t now);
+void names_rejudge(struct box *b);
+void names_drop(struct box *b); /* lookups and pins */
+void lookups_bury(struct edge *e);
+/* Is there a pin of this address whose name may be used for that port? name NULL: any; then the best one is chosen (raw first). Returns the
+ * pin's name, or NULL. */
+const char *pin_find(struct box *b, const struct addr *a, uint16_t port, const char *name, bool *ret_raw);
+int resolvers_read(struct edge *e, const char *text);
+
+/* host.c */
+int host_open(struct edge *e);
+void host_changed(struct edge *e);
+
+/* jail.c */
+int jail_edge(const struct edge_options *o);
+
+#endif

@@ -1,0 +1,159 @@
+/* What the first bytes of a connection are for, and what every further request of plain HTTP is for.
+ *
+ * Two policies ask. Under one of names (by_name) they must name one of the names that the address was given for; whatever hides or
+ * lacks a name is refused. Under an open one with names on its deny list they must not name one of those. */
+#include "egress/edge_int.h"
+#include "wire/hello.h"
+
+#include <errno.h>
+
+static enum first refuse(const char **ret_reason, const char *reason)
+{
+	*ret_reason = reason;
+	return FIRST_REFUSE;
+}
+
+static enum first judge_name(struct flow *f, struct str sent, const char **ret_reason)
+{
+	char name[POLICY_NAME_MAX + 1];
+	struct addr literal;
+
+	if (addr_parse(sent, &literal) == 0) /* an address asks for no name */
+		return f->by_name ? refuse(ret_reason, "an address instead of a name") : FIRST_PASS;
+	/* A dot at the end is no part of a name in TLS and HTTP, and servers differ about it. */
+	if (sent.n == 0 || sent.p[sent.n - 1] == '.' || name_canonical(sent, name) < 0)
+		return refuse(ret_reason, "not a name");
+	if (policy_denies_name(&f->box->policy, name, f->port))
+		return refuse(ret_reason, "a name of the deny list");
+	if (f->by_name && !pin_find(f->box, &f->addr, f->port, name, NULL))
+		return refuse(ret_reason, "another name than the one that was looked up and allowed");
+	free(f->name);
+	f->name = xstrdup(name);
+	return FIRST_PASS;
+}
+
+static enum first judge_hello(struct flow *f, const struct hello *h, const char **ret_reason)
+{
+	if (h->encrypted)
+		return refuse(ret_reason, "TLS that hides the name (ECH)");
+	if (!h->name.p)
+		return f->by_name ? refuse(ret_reason, "TLS without a name (SNI)") : FIRST_PASS;
+	return judge_name(f, h->name, ret_reason);
+}
+
+/* "name:port", "[v6]:port". */
+static struct str without_port(struct str host)
+{
+	const char *colon = memrchr(host.p, ':', host.n);
+
+	if (host.n > 1 && host.p[0] == '[') {
+		const char *close = memchr(host.p, ']', host.n);
+		return close ? (struct str){ host.p + 1, (size_t)(close - host.p) - 1 } : host;
+	}
+	return colon ? (struct str){ host.p, (size_t)(colon - host.p) } : host;
+}
+
+static enum first judge_request(struct flow *f, const struct http_head *h, const char **ret_reason)
+{
+	if (streq(h->method, "CONNECT"))
+		return refuse(ret_reason, "CONNECT would lead somewhere else");
+	if (!h->host.p || h->host.n == 0)
+		return f->by_name ? refuse(ret_reason, "a request without Host") : FIRST_PASS;
+	struct str host = http_get(h, "Host");
+	if (host.p && !str_eq_nocase(host, h->host))
+		return refuse(ret_reason, "a request with two hosts");
+	if (http_get(h, "Upgrade").p) {
+		/* Behind an upgrade the bytes mean nothing to us any more. Only the first request may ask, so that it is clear whose
+		 * answer the server's first bytes are. */
+		if (http_list_has(h, "Upgrade", "h2c") || !f->first_request)
+			return refuse(ret_reason, "an upgrade that could not be followed");
+		f->hold = true;
+	}
+	f->first_request = false;
+	return judge_name(f, without_port(h->host), ret_reason);
+}
+
+enum first first_follow(struct flow *f, const uint8_t *p, size_t n, const char **ret_reason)
+{
+	struct str in = { (const char *)p, n }, body;
+
+	for (;;) {
+		enum first v;
+		switch (http_feed(f->http, &in, &body)) {
+		case HTTP_MORE:
+			return FIRST_PASS;
+		case HTTP_HEAD:
+			v = judge_request(f, f->http->head, ret_reason);
+			if (v != FIRST_PASS)
+				return v;
+			break;
+		case HTTP_BODY:
+			break;
+		case HTTP_END:
+			http_next(f->http);
+			if (f->hold && in.n)
+				return refuse(ret_reason, "bytes behind an upgrade that nobody has answered");
+			break;
+		case HTTP_ERROR:
+			return refuse(ret_reason, "HTTP that could be read in two ways");
+		}
+	}
+}
+
+void first_server_says(struct flow *f, const uint8_t *p, size_t n)
+{
+	static const char switched[] = "HTTP/1.1 101";
+
+	f->hold = false;
+	if (n >= sizeof switched - 1 && memcmp(p, switched, sizeof switched - 1) == 0) {
+		http_done(f->http);
+		free(take_ptr(&f->http));
+	}
+}
+
+/* Does it begin as HTTP does? Without taking anything: the same bytes are followed when they are sent on. */
+static enum first judge_http(struct flow *f, const uint8_t *p, size_t n, const char **ret_reason)
+{
+	struct http_parser probe;
+	struct str in = { (const char *)p, n }, body;
+	enum first v = FIRST_WAIT;
+
+	http_init(&probe, HTTP_REQUEST);
+	enum http_event ev = http_feed(&probe, &in, &body);
+	if (ev == HTTP_ERROR && f->by_name)
+		v = refuse(ret_reason, "neither TLS nor HTTP; a rule may end in /raw");
+	else if (ev == HTTP_ERROR)
+		v = FIRST_PASS;
+	else if (ev == HTTP_HEAD)
+		v = FIRST_PASS;
+	if (ev == HTTP_HEAD) {
+		f->http = xcalloc(1, sizeof *f->http);
+		http_init(f->http, HTTP_REQUEST);
+		f->first_request = true;
+		v = judge_request(f, probe.head, ret_reason);
+		f->first_request = true; /* it comes again when it is followed */
+		f->hold = false;
+	}
+	http_done(&probe);
+	return v;
+}
+
+enum first first_judge(struct flow *f, const uint8_t *p, size_t n, const char **ret_reason)
+{
+	struct hello h;
+
+	if (n == 0)
+		return FIRST_WAIT;
+	switch (hello_parse(p, n, f->box->edge->room, &h)) {
+	case HELLO_MORE:
+		return n < FIRST_MAX ? FIRST_WAIT : refuse(ret_reason, "first bytes without end");
+	case HELLO_DONE:
+		return judge_hello(f, &h, ret_reason);
+	case HELLO_BAD:
+		return refuse(ret_reason, "TLS that could be read in two ways");
+	case HELLO_NOT:
+		break;
+	}
+	enum first v = judge_http(f, p, n, ret_reason);
+	return v == FIRST_WAIT && n >= FIRST_MAX ? refuse(ret_reason, "first bytes without end") : v;
+}

@@ -1,0 +1,553 @@
+/* Connections of sandboxes.
+ *
+ *   FIRST   accepted; what it goes to depends on its first bytes, which are waited for
+ *   DIAL    judged; the other side has been asked
+ *   OPEN    both sides are there; bytes are copied
+ *   DEAD    closed; freed at the end of the turn
+ *
+ * accepted -> FIRST -> DIAL -> OPEN -> DEAD; what needs no look at its bytes skips FIRST; any -> DEAD. A connection that may go anywhere
+ * but to some names (unjudged) is opened first, since the server may have to speak first, and its client's bytes are held until they are
+ * judged.
+ *
+ * Bytes are read into one buffer that all share and written at once; what the other side does not take stays with the connection,
+ * and nothing more is read until it is gone. Sockets are edge-triggered: a side is asked until it says EAGAIN. */
+#include "egress/edge_int.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ACCEPTS_A_TURN	64
+#define BYTES_A_TURN	(1U << 20)
+#define NEW_FLOWS_RATE	500 /* a second */
+#define NEW_FLOWS_BURST 2000
+
+struct addr addr_of(const struct sockaddr_storage *ss, uint16_t *ret_port)
+{
+	struct sockaddr_in a4;
+	struct sockaddr_in6 a6;
+	struct addr a = { 0 };
+
+	if (ss->ss_family == AF_INET) {
+		memcpy(&a4, ss, sizeof a4);
+		a.family = 4;
+		memcpy(a.b, &a4.sin_addr, 4);
+		*ret_port = ntohs(a4.sin_port);
+	} else if (ss->ss_family == AF_INET6) {
+		memcpy(&a6, ss, sizeof a6);
+		a.family = 6;
+		memcpy(a.b, &a6.sin6_addr, 16);
+		*ret_port = ntohs(a6.sin6_port);
+	} else {
+		*ret_port = 0;
+	}
+	return a;
+}
+
+static void reset_on_close(int fd)
+{
+	const struct linger now = { 1, 0 };
+	if (fd >= 0)
+		(void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+}
+
+static void set_options(int fd)
+{
+	const int one = 1;
+	(void)setsockopt(fd, SOL_TCP, TCP_NODELAY, &one, sizeof one); /* the sender has decided already what goes together */
+	(void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+}
+
+static void enter_state(struct flow *f, enum flow_state state, uint64_t within_ms)
+{
+	struct edge *e = f->box->edge;
+	bool was = f->state == FLOW_FIRST || f->state == FLOW_DIAL, will = state == FLOW_FIRST || state == FLOW_DIAL;
+
+	if (was && f->deadline_ms)
+		DL_DELETE2(e->waiting, f, wait_prev, wait_next);
+	f->state = state;
+	f->deadline_ms = will ? now_ms() + within_ms : 0;
+	if (will)
+		DL_APPEND2(e->waiting, f, wait_prev, wait_next);
+}
+
+void flow_free(struct flow *f)
+{
+	if (f->http)
+		http_done(f->http);
+	free(f->http);
+	free(f->up.rest);
+	free(f->down.rest);
+	free(f->name);
+	free(f);
+}
+
+void flow_kill(struct flow *f, bool reset)
+{
+	struct box *b = f->box;
+	struct edge *e = b->edge;
+
+	if (f->state == FLOW_DEAD)
+		return;
+	if (f->state == FLOW_OPEN)
+		edge_tell(b, EDGE_CLOSED, true, f->port, (struct verdict_text){ &f->addr, f->name, NULL }, f);
+	enter_state(f, FLOW_DEAD, 0);
+	if (reset) {
+		reset_on_close(f->client.fd);
+		reset_on_close(f->server.fd);
+	}
+	edge_unwatch(e, &f->client);
+	edge_unwatch(e, &f->server);
+	for (struct half *h = &f->up;; h = &f->down) {
+		h->pipe[0] = close_fd(h->pipe[0]);
+		h->pipe[1] = close_fd(h->pipe[1]);
+		if (h == &f->down)
+			break;
+	}
+	DL_DELETE(b->flows, f);
+	b->n_flows--;
+	f->wait_next = e->dead;
+	e->dead = f;
+}
+
+static void refuse(struct flow *f, const char *reason)
+{
+	edge_tell(f->box, EDGE_CONNECT, false, f->port, (struct verdict_text){ &f->addr, f->name, reason }, NULL);
+	flow_kill(f, true);
+}
+
+/* --- judging --- */
+
+static void dial(struct flow *f)
+{
+	struct edge *e = f->box->edge;
+	int fd = -EBADF, rc = edge_dial(e, &f->addr, f->port, SOCK_STREAM, false, &fd);
+
+	if (rc < 0 && rc != -EINPROGRESS) {
+		refuse(f, rc == -EACCES ? "an address that is never reachable" : strerror(-rc));
+		return;
+	}
+	f->server = (struct source){ SOURCE_SERVER, fd, f };
+	set_options(fd);
+	enter_state(f, FLOW_DIAL, DIAL_WITHIN_MS);
+	if (edge_watch(e, &f->server, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) < 0)
+		refuse(f, "out of memory");
+}
+
+/* Looks at what there is of the client's first bytes, which stay where they are. */
+static enum first look(struct flow *f, const char **ret_reason)
+{
+	uint8_t *p = f->box->edge->buffer;
+	ssize_t n = recv(f->client.fd, p, FIRST_MAX, MSG_PEEK | MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return FIRST_WAIT;
+	if (n <= 0) {
+		*ret_reason = NULL; /* it has gone; there is nothing to tell */
+		return FIRST_REFUSE;
+	}
+	return first_judge(f, p, (size_t)n, ret_reason);
+}
+
+static void look_and_dial(struct flow *f)
+{
+	const char *reason = NULL;
+
+	switch (look(f, &reason)) {
+	case FIRST_WAIT:
+		break;
+	case FIRST_PASS:
+		f->unjudged = false;
+		dial(f);
+		break;
+	case FIRST_REFUSE:
+		if (reason)
+			refuse(f, reason);
+		else
+			flow_kill(f, true);
+		break;
+	}
+}
+
+/* What is to become of it, by its address. NULL, or why not. */
+static const char *judge(struct flow *f)
+{
+	struct box *b = f->box;
+	bool raw = false;
+
+	if (!b->has_policy)
+		return "no policy";
+	if (f->port == 53)
+		return "the name service answers datagrams";
+	struct judgement j = policy_judge_address(&b->policy, &b->edge->net, &f->addr, f->port, POLICY_TCP);
+	f->by_name = j.verdict == VERDICT_BY_NAME;
+	f->unjudged = j.look || f->by_name;
+	if (j.verdict == VERDICT_DENY)
+		return j.reason;
+	if (!f->by_name)
+		return NULL;
+	const char *name = pin_find(b, &f->addr, f->port, NULL, &raw);
+	if (!name)
+		return j.reason;
+	if (raw) {
+		f->unjudged = false;
+		f->name = xstrdup(name);
+	}
+	return NULL;
+}
+
+static void begin(struct box *b, int fd)
+{
+	struct flow *f = xcalloc(1, sizeof *f);
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof ss;
+
+	*f = (struct flow){ .box = b, .client = { SOURCE_CLIENT, fd, f }, .server = { SOURCE_SERVER, -EBADF, f }, .started_ms = now_ms() };
+	f->up = (struct half){ .from = &f->client, .to = &f->server, .pipe = { -EBADF, -EBADF } };
+	f->down = (struct half){ .from = &f->server, .to = &f->client, .pipe = { -EBADF, -EBADF } };
+	DL_APPEND(b->flows, f);
+	b->n_flows++;
+	enter_state(f, FLOW_FIRST, FIRST_WITHIN_MS);
+	if (getsockname(fd, (struct sockaddr *)&ss, &len) < 0) {
+		flow_kill(f, true);
+		return;
+	}
+	f->addr = addr_of(&ss, &f->port);
+	const char *reason = b->n_flows > FLOWS_MAX ? "too many connections" : NULL;
+	if (!reason && !bucket_take(&b->new_flows, NEW_FLOWS_RATE, NEW_FLOWS_BURST))
+		reason = "too many new connections a second";
+	if (!reason)
+		reason = judge(f);
+	if (reason) {
+		refuse(f, reason);
+		return;
+	}
+	set_options(fd);
+	if (edge_watch(b->edge, &f->client, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) < 0) {
+		refuse(f, "out of memory");
+		return;
+	}
+	if (f->unjudged && f->by_name)
+		look_and_dial(f);
+	else
+		dial(f);
+}
+
+/* Left in the backlog it would be told of again and again. */
+static void refuse_one(struct edge *e, struct source *listener)
+{
+	log_error("msg=\"out of file descriptors: connections are refused\"");
+	e->reserve = close_fd(e->reserve);
+	int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	reset_on_close(fd);
+	close_fd(fd);
+	e->reserve = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+}
+
+void flow_accept(struct box *b, struct source *listener)
+{
+	struct edge *e = b->edge;
+
+	for (int i = 0; i < ACCEPTS_A_TURN && listener->fd >= 0; i++) {
+		int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		if (fd >= 0) {
+			begin(b, fd);
+			continue;
+		}
+		if (errno == EMFILE || errno == ENFILE) {
+			refuse_one(e, listener);
+			break;
+		}
+		if (errno != EINTR && errno != ECONNABORTED)
+			break;
+	}
+}
+
+/* --- copying --- */
+
+/* True while the client's bytes may go on. */
+static bool judged(struct flow *f)
+{
+	const char *reason = NULL;
+
+	if (!f->unjudged)
+		return true;
+	switch (look(f, &reason)) {
+	case FIRST_WAIT:
+		f->up.readable = false; /* more of it is told by the next edge */
+		return false;
+	case FIRST_PASS:
+		f->unjudged = false;
+		return true;
+	case FIRST_REFUSE:
+		if (reason)
+			refuse(f, reason);
+		else
+			flow_kill(f, true);
+		return false;
+	}
+	return false;
+}
+
+/* What was read and not taken yet. 1 = all gone, 0 = later, negative = broken. */
+static int write_rest(struct half *h)
+{
+	while (h->rest_len) {
+		ssize_t n = send(h->to->fd, h->rest + h->rest_at, h->rest_len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN) {
+			h->writable = false;
+			return 0;
+		}
+		if (n < 0)
+			return -errno;
+		h->rest_at += (size_t)n;
+		h->rest_len -= (size_t)n;
+	}
+	free(take_ptr(&h->rest));
+	h->rest_at = 0;
+	return 1;
+}
+
+/* Allowed bytes: on their way, or kept. */
+static int pass_on(struct half *h, const uint8_t *p, size_t n)
+{
+	size_t sent = 0;
+
+	h->bytes += n;
+	while (sent < n) {
+		ssize_t k = send(h->to->fd, p + sent, n - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0 && errno != EAGAIN)
+			return -errno;
+		if (k < 0) {
+			h->writable = false;
+			h->rest = xmemdup(p + sent, n - sent);
+			h->rest_len = n - sent;
+			return 0;
+		}
+		sent += (size_t)k;
+	}
+	return 0;
+}
+
+/* The bytes of one direction of HTTP that is followed. Negative: refused or broken. */
+static int inspect(struct flow *f, struct half *h, const uint8_t *p, size_t n)
+{
+	const char *reason = NULL;
+
+	if (h == &f->down) {
+		if (f->hold) {
+			first_server_says(f, p, n);
+			f->up.readable = true;
+		}
+		return 0;
+	}
+	if (first_follow(f, p, n, &reason) == FIRST_PASS)
+		return 0;
+	refuse(f, reason ? reason : "refused");
+	return -EACCES;
+}
+
+/* One direction, until there is nothing to do or its turn is used up (1). 0 = waits, negative = broken or refused. */
+static int copy(struct flow *f, struct half *h)
+{
+	uint8_t *buffer = f->box->edge->buffer;
+	size_t moved = 0;
+
+	while (moved < BYTES_A_TURN) {
+		if (h->rest_len) {
+			int rc = write_rest(h);
+			if (rc <= 0)
+				return rc;
+		}
+		if (h->ended) {
+			if (!h->told) {
+				h->told = true;
+				(void)shutdown(h->to->fd, SHUT_WR);
+			}
+			return 0;
+		}
+		if (!h->readable || (h == &f->up && f->hold))
+			return 0;
+		if (h == &f->up && !judged(f))
+			return f->state == FLOW_DEAD ? -EACCES : 0;
+		ssize_t n = recv(h->from->fd, buffer, COPY_BUFFER, MSG_DONTWAIT);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN) {
+			h->readable = false;
+			return 0;
+		}
+		if (n < 0)
+			return -errno;
+		if (n == 0) {
+			h->ended = true;
+			continue;
+		}
+		moved += (size_t)n;
+		int rc = f->http ? inspect(f, h, buffer, (size_t)n) : 0;
+		if (rc == 0)
+			rc = pass_on(h, buffer, (size_t)n);
+		if (rc < 0)
+			return rc;
+	}
+	return 1;
+}
+
+void flow_run(struct flow *f)
+{
+	struct edge *e = f->box->edge;
+	int down = copy(f, &f->down), up = f->state == FLOW_DEAD ? -EACCES : copy(f, &f->up);
+
+	if (f->state == FLOW_DEAD)
+		return;
+	if (up < 0 || down < 0) {
+		flow_kill(f, true);
+		return;
+	}
+	if (f->up.told && f->down.told) {
+		flow_kill(f, false);
+		return;
+	}
+	/* The answer to an upgrade lets the client's bytes go on. */
+	bool again = up > 0 || down > 0 || (f->up.readable && !f->hold && !f->up.rest_len && !f->up.ended);
+	if (again && !f->queued) {
+		f->queued = true;
+		f->run_next = e->run;
+		e->run = f;
+	}
+}
+
+/* --- events --- */
+
+void flow_on_client(struct flow *f, uint32_t events)
+{
+	if (f->state == FLOW_DEAD)
+		return;
+	if (events & EPOLLERR) {
+		flow_kill(f, true);
+		return;
+	}
+	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP))
+		f->up.readable = true;
+	if (events & EPOLLOUT)
+		f->down.writable = true;
+	if (f->state == FLOW_FIRST && f->up.readable)
+		look_and_dial(f);
+	else if (f->state == FLOW_OPEN)
+		flow_run(f);
+}
+
+/* The host itself, by whatever way: the kernel chooses the very address as the source then. */
+static bool is_ourselves(int fd, const struct addr *a)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof ss;
+	uint16_t port;
+
+	if (getsockname(fd, (struct sockaddr *)&ss, &len) < 0)
+		return true;
+	struct addr own = addr_of(&ss, &port);
+	return addr_eq(&own, a);
+}
+
+static void connected(struct flow *f)
+{
+	int error = 0;
+	socklen_t len = sizeof error;
+	struct sockaddr_storage ss;
+	socklen_t peer_len = sizeof ss;
+	uint16_t port;
+
+	if (getsockopt(f->server.fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
+		error = errno;
+	if (error) {
+		edge_tell(f->box, EDGE_CONNECT, true, f->port, (struct verdict_text){ &f->addr, f->name, strerror(error) }, NULL);
+		flow_kill(f, true);
+		return;
+	}
+	if (getpeername(f->server.fd, (struct sockaddr *)&ss, &peer_len) < 0)
+		return; /* not yet */
+	struct addr peer = addr_of(&ss, &port);
+	if (!addr_eq(&peer, &f->addr) || port != f->port || is_ourselves(f->server.fd, &f->addr)) {
+		refuse(f, "an address of this host");
+		return;
+	}
+	enter_state(f, FLOW_OPEN, 0);
+	edge_tell(f->box, EDGE_CONNECT, true, f->port, (struct verdict_text){ &f->addr, f->name, NULL }, NULL);
+	f->up.readable = f->down.readable = f->up.writable = f->down.writable = true;
+	flow_run(f);
+}
+
+void flow_on_server(struct flow *f, uint32_t events)
+{
+	if (f->state == FLOW_DIAL && events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) {
+		connected(f);
+		return;
+	}
+	if (f->state != FLOW_OPEN)
+		return;
+	if (events & EPOLLERR) {
+		/* What it sent before it broke is the client's. */
+		f->down.readable = true;
+		if (copy(f, &f->down) >= 0 && f->state != FLOW_DEAD)
+			flow_kill(f, true);
+		else if (f->state != FLOW_DEAD)
+			flow_kill(f, true);
+		return;
+	}
+	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP))
+		f->down.readable = true;
+	if (events & EPOLLOUT)
+		f->up.writable = true;
+	flow_run(f);
+}
+
+/* --- changes and deadlines --- */
+
+void flow_rejudge(struct flow *f)
+{
+	struct box *b = f->box;
+
+	if (f->state == FLOW_DEAD)
+		return;
+	if (!b->has_policy) {
+		refuse(f, "no policy");
+		return;
+	}
+	struct judgement j = policy_judge_address(&b->policy, &b->edge->net, &f->addr, f->port, POLICY_TCP);
+	const char *reason = j.verdict == VERDICT_DENY ? j.reason : NULL;
+	/* One that went by a name goes on by it; one that did not cannot be asked any more. */
+	if (!reason && j.verdict == VERDICT_BY_NAME && f->state != FLOW_FIRST &&
+	    (!f->name || !policy_judge_name(&b->policy, f->name, f->port, POLICY_TCP)))
+		reason = "the policy has changed";
+	if (!reason && f->name && policy_denies_name(&b->policy, f->name, f->port))
+		reason = "the policy has changed";
+	if (!reason && j.look && !f->by_name && !f->name && f->state == FLOW_OPEN && !f->unjudged)
+		reason = "the policy has changed"; /* whom it is for is not known, and now it matters */
+	if (reason) {
+		refuse(f, reason);
+		return;
+	}
+	if (f->state == FLOW_FIRST)
+		f->by_name = j.verdict == VERDICT_BY_NAME;
+}
+
+void flows_sweep(struct edge *e, uint64_t now)
+{
+	struct flow *f, *next;
+
+	DL_FOREACH_SAFE2 (e->waiting, f, next, wait_next)
+		if (now >= f->deadline_ms) {
+			bool first = f->state == FLOW_FIRST;
+			if (first)
+				refuse(f, "nothing that names a host was sent");
+			else
+				flow_kill(f, true);
+		}
+}

@@ -1,0 +1,468 @@
+#include "warden/gate.h"
+
+#include "sys/fs.h"
+#include "sys/netlink.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/if.h>
+#include <linux/if_addr.h>
+#include <linux/if_link.h>
+#include <linux/netfilter.h>
+#include <linux/netfilter/nf_tables.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <linux/rtnetlink.h>
+#include <linux/veth.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define TCP_PORT 4	   /* of the listeners; any would do, nothing else listens in a gate */
+#define BACKLOG	 1024	   /* half-open connections are the edge's memory */
+#define BUFFER	 (1 << 20) /* bytes of a socket each way, at most */
+
+/* --- links and addresses --- */
+
+static void add_link_pair(struct nl *m, int inside)
+{
+	const struct ifinfomsg none = { 0 };
+
+	nl_begin(m, RTM_NEWLINK, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, &none, sizeof none);
+	nl_attr_z(m, IFLA_IFNAME, "gate");
+	nl_nest(m, IFLA_LINKINFO);
+	nl_attr_z(m, IFLA_INFO_KIND, "veth");
+	nl_nest(m, IFLA_INFO_DATA);
+	nl_nest(m, VETH_INFO_PEER);
+	nl_raw(m, &none, sizeof none); /* the peer is described as by a message of its own */
+	nl_attr_z(m, IFLA_IFNAME, "eth0");
+	nl_attr_u32(m, IFLA_NET_NS_FD, (uint32_t)inside);
+	nl_unnest(m);
+	nl_unnest(m);
+	nl_unnest(m);
+}
+
+/* No address but ours: the kernel would make a link-local one and spend a second asking around for it. */
+static void raise_link(struct nl *m, int index)
+{
+	const struct ifinfomsg up = { .ifi_index = index, .ifi_flags = IFF_UP, .ifi_change = IFF_UP }, same = { .ifi_index = index };
+	const uint8_t none = IN6_ADDR_GEN_MODE_NONE;
+
+	nl_begin(m, RTM_NEWLINK, NLM_F_ACK, &same, sizeof same);
+	nl_nest(m, IFLA_AF_SPEC);
+	nl_nest(m, AF_INET6);
+	nl_attr(m, IFLA_INET6_ADDR_GEN_MODE, &none, sizeof none);
+	nl_unnest(m);
+	nl_unnest(m);
+	nl_begin(m, RTM_NEWLINK, NLM_F_ACK, &up, sizeof up);
+}
+
+static void add_address(struct nl *m, int index, int family, const char *text, uint8_t prefix)
+{
+	const struct ifaddrmsg head = { .ifa_family = (uint8_t)family, .ifa_prefixlen = prefix, .ifa_index = (uint32_t)index, .ifa_flags = IFA_F_NODAD };
+	uint8_t b[16];
+
+	if (inet_pton(family, text, b) != 1)
+		return;
+	nl_begin(m, RTM_NEWADDR, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, &head, sizeof head);
+	nl_attr(m, IFA_LOCAL, b, family == AF_INET ? 4 : 16);
+	nl_attr(m, IFA_ADDRESS, b, family == AF_INET ? 4 : 16);
+}
+
+/* The default route: to a gateway, or (via NULL) "all of it is me". */
+static void add_default(struct nl *m, int index, int family, const char *via)
+{
+	const struct rtmsg head = { .rtm_family = (uint8_t)family,
+				    .rtm_table = RT_TABLE_MAIN,
+				    .rtm_protocol = RTPROT_STATIC,
+				    .rtm_scope = via ? RT_SCOPE_UNIVERSE : RT_SCOPE_HOST,
+				    .rtm_type = via ? RTN_UNICAST : RTN_LOCAL };
+	uint8_t b[16];
+
+	nl_begin(m, RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, &head, sizeof head);
+	nl_attr_u32(m, RTA_OIF, (uint32_t)index);
+	if (via && inet_pton(family, via, b) == 1)
+		nl_attr(m, RTA_GATEWAY, b, family == AF_INET ? 4 : 16);
+}
+
+/* A host may have IPv6 switched off; then there is none inside. */
+static bool has_v6(int proc)
+{
+	return faccessat(proc, "sys/net/ipv6", F_OK, 0) == 0;
+}
+
+static int index_of(const char *name)
+{
+	char text[16];
+	struct ifreq r = { 0 };
+	auto_fd int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	snprintf(text, sizeof text, "%s", name);
+	memcpy(r.ifr_name, text, sizeof text);
+	if (fd < 0 || ioctl(fd, SIOCGIFINDEX, &r) < 0)
+		return -errno;
+	return r.ifr_ifindex;
+}
+
+/* --- rules --- */
+
+static const struct nfgenmsg inet = { .nfgen_family = NFPROTO_INET };
+
+static void begin_expression(struct nl *m, const char *name)
+{
+	nl_nest(m, NFTA_LIST_ELEM);
+	nl_attr_z(m, NFTA_EXPR_NAME, name);
+	nl_nest(m, NFTA_EXPR_DATA);
+}
+
+static void end_expression(struct nl *m)
+{
+	nl_unnest(m);
+	nl_unnest(m);
+}
+
+static void data(struct nl *m, uint16_t type, const void *p, size_t n)
+{
+	nl_nest(m, type);
+	nl_attr(m, NFTA_DATA_VALUE, p, n);
+	nl_unnest(m);
+}
+
+static void must_equal(struct nl *m, const void *p, size_t n)
+{
+	begin_expression(m, "cmp");
+	nl_attr_be32(m, NFTA_CMP_SREG, NFT_REG_1);
+	nl_attr_be32(m, NFTA_CMP_OP, NFT_CMP_EQ);
+	data(m, NFTA_CMP_DATA, p, n);
+	end_expression(m);
+}
+
+static void match_meta(struct nl *m, uint32_t key, uint8_t value)
+{
+	begin_expression(m, "meta");
+	nl_attr_be32(m, NFTA_META_KEY, key);
+	nl_attr_be32(m, NFTA_META_DREG, NFT_REG_1);
+	end_expression(m);
+	must_equal(m, &value, 1);
+}
+
+static void match_bytes(struct nl *m, uint32_t base, uint32_t offset, const void *p, size_t n)
+{
+	begin_expression(m, "payload");
+	nl_attr_be32(m, NFTA_PAYLOAD_DREG, NFT_REG_1);
+	nl_attr_be32(m, NFTA_PAYLOAD_BASE, base);
+	nl_attr_be32(m, NFTA_PAYLOAD_OFFSET, offset);
+	nl_attr_be32(m, NFTA_PAYLOAD_LEN, (uint32_t)n);
+	end_expression(m);
+	must_equal(m, p, n);
+}
+
+static void to_listener(struct nl *m, uint16_t port)
+{
+	const uint16_t be = htons(port);
+
+	begin_expression(m, "immediate");
+	nl_attr_be32(m, NFTA_IMMEDIATE_DREG, NFT_REG_1);
+	data(m, NFTA_IMMEDIATE_DATA, &be, sizeof be);
+	end_expression(m);
+	begin_expression(m, "tproxy"); /* ends the rule when nobody listens */
+	nl_attr_be32(m, NFTA_TPROXY_FAMILY, NFPROTO_UNSPEC);
+	nl_attr_be32(m, NFTA_TPROXY_REG_PORT, NFT_REG_1);
+	end_expression(m);
+}
+
+static void begin_rule(struct nl *m)
+{
+	nl_begin(m, NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWRULE, NLM_F_ACK | NLM_F_CREATE | NLM_F_APPEND, &inet, sizeof inet);
+	nl_attr_z(m, NFTA_RULE_TABLE, "gate");
+	nl_attr_z(m, NFTA_RULE_CHAIN, "arriving");
+	nl_nest(m, NFTA_RULE_EXPRESSIONS);
+}
+
+static void end_rule_accept(struct nl *m)
+{
+	begin_expression(m, "immediate");
+	nl_attr_be32(m, NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
+	nl_nest(m, NFTA_IMMEDIATE_DATA);
+	nl_nest(m, NFTA_DATA_VERDICT);
+	nl_attr_be32(m, NFTA_VERDICT_CODE, NF_ACCEPT);
+	nl_unnest(m);
+	nl_unnest(m);
+	end_expression(m);
+	nl_unnest(m);
+}
+
+static void add_chain(struct nl *m, const char *name, uint32_t hook)
+{
+	nl_begin(m, NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWCHAIN, NLM_F_ACK | NLM_F_CREATE, &inet, sizeof inet);
+	nl_attr_z(m, NFTA_CHAIN_TABLE, "gate");
+	nl_attr_z(m, NFTA_CHAIN_NAME, name);
+	nl_nest(m, NFTA_CHAIN_HOOK);
+	nl_attr_be32(m, NFTA_HOOK_HOOKNUM, hook);
+	nl_attr_be32(m, NFTA_HOOK_PRIORITY, (uint32_t)-150);
+	nl_unnest(m);
+	nl_attr_be32(m, NFTA_CHAIN_POLICY, NF_DROP);
+	nl_attr_z(m, NFTA_CHAIN_TYPE, "filter");
+}
+
+static void add_rules(struct nl *m)
+{
+	static const uint8_t echo6 = 128, solicit = 135, advertise = 136;
+	const struct nfgenmsg batch = { .res_id = htons(NFNL_SUBSYS_NFTABLES) };
+	uint8_t gate4[4], gate6[16];
+
+	(void)inet_pton(AF_INET, GATE_ADDR4, gate4);
+	(void)inet_pton(AF_INET6, GATE_ADDR6, gate6);
+	nl_begin(m, NFNL_MSG_BATCH_BEGIN, 0, &batch, sizeof batch);
+	nl_begin(m, NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWTABLE, NLM_F_ACK | NLM_F_CREATE, &inet, sizeof inet);
+	nl_attr_z(m, NFTA_TABLE_NAME, "gate");
+	add_chain(m, "arriving", NF_INET_PRE_ROUTING);
+	add_chain(m, "passing", NF_INET_FORWARD);
+	begin_rule(m); /* connections: to the listener */
+	match_meta(m, NFT_META_L4PROTO, IPPROTO_TCP);
+	to_listener(m, TCP_PORT);
+	end_rule_accept(m);
+	begin_rule(m); /* else to the kernel, which answers that nobody listens */
+	match_meta(m, NFT_META_L4PROTO, IPPROTO_TCP);
+	end_rule_accept(m);
+	begin_rule(m); /* datagrams: to the name service, or nobody */
+	match_meta(m, NFT_META_L4PROTO, IPPROTO_UDP);
+	end_rule_accept(m);
+	begin_rule(m); /* an echo of the gateway itself and of nobody else, though all addresses are local */
+	match_meta(m, NFT_META_NFPROTO, NFPROTO_IPV4);
+	match_meta(m, NFT_META_L4PROTO, IPPROTO_ICMP);
+	match_bytes(m, NFT_PAYLOAD_NETWORK_HEADER, 16, gate4, sizeof gate4);
+	end_rule_accept(m);
+	begin_rule(m);
+	match_meta(m, NFT_META_NFPROTO, NFPROTO_IPV6);
+	match_meta(m, NFT_META_L4PROTO, IPPROTO_ICMPV6);
+	match_bytes(m, NFT_PAYLOAD_TRANSPORT_HEADER, 0, &echo6, 1);
+	match_bytes(m, NFT_PAYLOAD_NETWORK_HEADER, 24, gate6, sizeof gate6);
+	end_rule_accept(m);
+	for (int i = 0; i < 2; i++) { /* without neighbour discovery IPv6 looks dead */
+		begin_rule(m);
+		match_meta(m, NFT_META_NFPROTO, NFPROTO_IPV6);
+		match_meta(m, NFT_META_L4PROTO, IPPROTO_ICMPV6);
+		match_bytes(m, NFT_PAYLOAD_TRANSPORT_HEADER, 0, i ? &advertise : &solicit, 1);
+		end_rule_accept(m);
+	}
+	nl_begin(m, NFNL_MSG_BATCH_END, 0, &batch, sizeof batch);
+}
+
+/* --- making one --- */
+
+struct making {
+	int inside;
+	bool v6;
+	const char *step; /* that failed */
+	struct nl m;
+};
+
+/* A new namespace takes over what the host's administrator has set for the host: these must hold whatever that is. */
+static int set_switches(int proc, bool v6)
+{
+	static const char *const off4[] = { "ip_forward", "conf/all/route_localnet", "conf/default/route_localnet", "conf/all/accept_local",
+					    "conf/default/accept_local", "conf/all/proxy_arp", "conf/default/proxy_arp" };
+	char path[64];
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < ARRAY_LEN(off4); i++) {
+		snprintf(path, sizeof path, "sys/net/ipv4/%s", off4[i]);
+		rc = fs_write_at(proc, path, "0");
+	}
+	if (rc == 0 && v6)
+		rc = fs_write_at(proc, "sys/net/ipv6/conf/all/forwarding", "0");
+	return rc;
+}
+
+static int configure(struct nl *m, int nl, int link, const char *const addr[2], const char *const via[2], bool v6)
+{
+	int target = via[0] ? link : index_of("lo");
+
+	if (target < 0)
+		return target;
+	raise_link(m, link);
+	add_address(m, link, AF_INET, addr[0], GATE_PREFIX4);
+	add_default(m, target, AF_INET, via[0]);
+	if (v6) {
+		add_address(m, link, AF_INET6, addr[1], GATE_PREFIX6);
+		add_default(m, target, AF_INET6, via[1]);
+	}
+	return nl_talk(nl, m);
+}
+
+/* What an earlier gate has left in a sandbox that outlived it. */
+static void drop_link(const char *name)
+{
+	struct ifinfomsg head = { .ifi_index = index_of(name) };
+	struct nl *m = xcalloc(1, sizeof *m);
+	auto_fd int route = head.ifi_index > 0 ? nl_open(NETLINK_ROUTE) : -EBADF;
+
+	if (route >= 0) {
+		nl_begin(m, RTM_DELLINK, NLM_F_ACK, &head, sizeof head);
+		(void)nl_talk(route, m);
+	}
+	free(m);
+}
+
+static int fill_gate(void *ctx, int proc)
+{
+	static const char *const addr[] = { GATE_ADDR4, GATE_ADDR6 }, *const none[] = { NULL, NULL };
+	struct making *k = ctx;
+
+	k->v6 = has_v6(proc);
+	k->step = "set its switches";
+	int rc = set_switches(proc, k->v6);
+	k->step = "raise its loopback";
+	if (rc == 0)
+		rc = netns_loopback_up();
+	k->step = "netlink";
+	auto_fd int rules = rc < 0 ? rc : nl_open(NETLINK_NETFILTER);
+	auto_fd int route = rules < 0 ? rules : nl_open(NETLINK_ROUTE);
+	if (route < 0)
+		return route;
+	nl_init(&k->m);
+	/* First of all the rules: there is no moment in which a link is up without them. */
+	k->step = "set its rules (kernel modules nf_tables, nft_tproxy)";
+	add_rules(&k->m);
+	rc = nl_talk(rules, &k->m);
+	if (rc < 0)
+		return rc;
+	k->step = "make its link (kernel module veth)";
+	add_link_pair(&k->m, k->inside);
+	rc = nl_talk(route, &k->m);
+	if (rc < 0)
+		return rc;
+	k->step = "give it addresses";
+	int link = index_of("gate");
+	return link < 0 ? link : configure(&k->m, route, link, addr, none, k->v6);
+}
+
+static int fill_inside(struct netns_maker *m, struct making *k)
+{
+	static const char *const addr[] = { GATE_BOX4, GATE_BOX6 }, *const via[] = { GATE_ADDR4, GATE_ADDR6 };
+
+	k->step = "give the sandbox its address";
+	int rc = netns_enter(k->inside);
+	if (rc < 0)
+		return rc;
+	auto_fd int route = nl_open(NETLINK_ROUTE);
+	rc = route < 0 ? route : index_of("eth0");
+	if (rc > 0)
+		rc = configure(&k->m, route, rc, addr, via, k->v6);
+	int back = netns_enter(m->own);
+	return rc < 0 ? rc : back;
+}
+
+int gate_new(struct netns_maker *m, int inside, struct err *e)
+{
+	struct making *k = xcalloc(1, sizeof *k);
+
+	k->inside = inside;
+	if (netns_enter(inside) == 0)
+		drop_link("eth0");
+	(void)netns_enter(m->own);
+	k->step = "make a namespace";
+	auto_fd int gate = netns_make(m, fill_gate, k);
+	int rc = gate < 0 ? gate : fill_inside(m, k);
+	if (rc < 0)
+		(void)err_sys(e, ERR_UNAVAILABLE, -rc, "make a gate to the network: %s", k->step);
+	free(k);
+	return rc < 0 ? rc : take_fd(&gate);
+}
+
+void gate_cut(struct netns_maker *m, int gate)
+{
+	if (netns_enter(gate) == 0)
+		drop_link("gate");
+	(void)netns_enter(m->own);
+}
+
+/* --- its sockets --- */
+
+static int set(int fd, int level, int option, int value)
+{
+	return setsockopt(fd, level, option, &value, sizeof value) < 0 ? -errno : 0;
+}
+
+static int open_socket(int family, int type, uint16_t port)
+{
+	struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_port = htons(port) };
+	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
+	auto_fd int fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return -errno;
+	int rc = set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+	if (rc == 0)
+		rc = family == AF_INET ? set(fd, SOL_IP, IP_TRANSPARENT, 1) : set(fd, SOL_IPV6, IPV6_TRANSPARENT, 1);
+	if (rc == 0 && family == AF_INET6)
+		rc = set(fd, SOL_IPV6, IPV6_V6ONLY, 1);
+	if (rc == 0 && type == SOCK_DGRAM) /* the address that was asked is the one that must answer */
+		rc = family == AF_INET ? set(fd, SOL_IP, IP_PKTINFO, 1) : set(fd, SOL_IPV6, IPV6_RECVPKTINFO, 1);
+	if (rc == 0)
+		rc = set(fd, SOL_SOCKET, SO_RCVBUF, BUFFER / 2); /* the kernel doubles it */
+	if (rc == 0)
+		rc = set(fd, SOL_SOCKET, SO_SNDBUF, BUFFER / 2);
+	if (rc < 0)
+		return rc;
+	if (bind(fd, family == AF_INET ? (struct sockaddr *)&a4 : (struct sockaddr *)&a6, family == AF_INET ? sizeof a4 : sizeof a6) < 0 ||
+	    (type == SOCK_STREAM && listen(fd, BACKLOG) < 0))
+		return -errno;
+	return take_fd(&fd);
+}
+
+int gate_listen(struct netns_maker *m, int gate, int ret_fds[static EDGE_GATE_FDS], struct err *e)
+{
+	static const struct {
+		int family, type;
+		uint16_t port;
+	} wanted[] = {
+		[EDGE_TCP4] = { AF_INET, SOCK_STREAM, TCP_PORT },
+		[EDGE_TCP6] = { AF_INET6, SOCK_STREAM, TCP_PORT },
+		[EDGE_DNS4] = { AF_INET, SOCK_DGRAM, 53 },
+		[EDGE_DNS6] = { AF_INET6, SOCK_DGRAM, 53 },
+	};
+	int n = 0, rc = netns_enter(gate);
+
+	for (; rc == 0 && n < EDGE_GATE_FDS; n++) {
+		ret_fds[n] = open_socket(wanted[n].family, wanted[n].type, wanted[n].port);
+		if (ret_fds[n] < 0 && wanted[n].family == AF_INET6 && ret_fds[n] == -EAFNOSUPPORT)
+			ret_fds[n] = open_socket(AF_INET, wanted[n].type, 0); /* the edge gets four whatever happens; this one hears nothing */
+		if (ret_fds[n] < 0) {
+			rc = ret_fds[n];
+			break;
+		}
+	}
+	int back = netns_enter(m->own);
+	if (rc == 0)
+		rc = back;
+	if (rc < 0) {
+		while (n > 0)
+			close_fd(ret_fds[--n]);
+		return err_sys(e, ERR_UNAVAILABLE, -rc, "open the sockets of a gate");
+	}
+	return 0;
+}
+
+int gate_probe(struct err *e)
+{
+	struct netns_maker m;
+	int fds[EDGE_GATE_FDS], rc = netns_maker_init(&m);
+
+	if (rc < 0)
+		return err_sys(e, ERR_UNAVAILABLE, -rc, "open the network namespace");
+	auto_fd int inside = netns_new(&m);
+	if (inside < 0) {
+		rc = err_sys(e, ERR_UNAVAILABLE, -inside, "make a network namespace");
+	} else {
+		auto_fd int gate = gate_new(&m, inside, e);
+		rc = gate < 0 ? gate : gate_listen(&m, gate, fds, e);
+		for (int i = 0; rc == 0 && i < EDGE_GATE_FDS; i++)
+			close_fd(fds[i]);
+	}
+	netns_maker_done(&m);
+	return rc;
+}
