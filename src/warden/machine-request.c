@@ -105,6 +105,10 @@ static int end(struct warden *w, const struct message *m, struct err *e)
 		return 0;
 	if (!s->record.machine)
 		return err_set(e, ERR_CONFLICT, EINVAL, "%s is no machine", m->rq.id);
+	if (s->life != LIFE_RUNNING) { /* by itself or because somebody asked before: it is under way, and will be told as what it is */
+		warden_wait(s, &as_asked, 0);
+		return 1;
+	}
 	memcpy(as_asked.id, m->rq.id, sizeof as_asked.id);
 	request_destroy(w, s, &as_asked);
 	return 1;

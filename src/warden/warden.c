@@ -226,8 +226,8 @@ void warden_sweep(struct warden *w, struct sandbox *s)
 	int rc = sandbox_remove(&w->keeper, s);
 	if (rc < 0)
 		(void)err_sys(&e, ERR_UNAVAILABLE, -rc, "remove the disk");
-	warden_answer_waiters(w, s, rc < 0 ? &e : NULL);
 	tell_exit(w, s);
+	warden_answer_waiters(w, s, rc < 0 ? &e : NULL);
 	sandbox_let_go(&w->keeper, s);
 	warden_forget(w, s);
 }

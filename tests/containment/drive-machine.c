@@ -3,7 +3,7 @@
  *   drive-machine IMAGES DATA PROGRAM KERNEL INITRD     commands on stdin, one answer line each ("ok ..." or "error KIND MESSAGE")
  *     start ID DIGEST MEM_MIB CPU_MILLIS KVM DISK_MIB [WRONG]   "ok PID"; WRONG: what is handed over in place of the disk: "folder", "device"
  *     say ID TEXT      to the program's serial port; what comes back goes to stdout, ended by "done"
- *     end ID           the warden ends it; answered when its process has ended
+ *     end ID           the warden ends it; answered when nothing is left of it; "ok oom" when it had ended of that
  *     raw SEED         a thousand messages that a broken or hostile daemon might send
  *     restart, kill    the warden ends, by itself or by SIGKILL; a new one starts
  *     wait MS          events are printed as they come: "event ID ended"
@@ -204,14 +204,11 @@ static void wait_ms(const char *ms)
 	printf("ok\n");
 }
 
-/* Of one that an earlier driver has started there is no pidfd. */
-static bool listens(const char *id)
+static void swept(void *ctx, bool oom)
 {
-	struct sockaddr_un a;
-	auto_fd int fd = address(id, "qmp", &a);
-
-	usleep(10000);
-	return connect(fd, (struct sockaddr *)&a, sizeof a) == 0;
+	answered = true;
+	printf("ok%s\n", oom ? " oom" : "");
+	(void)ctx;
 }
 
 static void end(const char *id)
@@ -219,9 +216,11 @@ static void end(const char *id)
 	struct one *o = find(id);
 
 	launcher->kill(launcher, id, o ? o->pidfd : -EBADF);
-	while (o ? !o->ended : listens(id))
-		uv_run(&loop, o ? UV_RUN_ONCE : UV_RUN_NOWAIT);
-	printf("ok\n");
+	while (o && !o->ended)
+		uv_run(&loop, UV_RUN_ONCE);
+	launcher->swept(launcher, id, swept, NULL);
+	while (!answered)
+		uv_run(&loop, UV_RUN_ONCE);
 }
 
 /* Half of them are records but for a few bytes, and some have every field right but one; with as many descriptors as chance wants. Answers

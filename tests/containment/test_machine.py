@@ -50,7 +50,10 @@ class Machines(Drive):
         return lines
 
     def end(self, id):
-        self.ask(f"end {id}")
+        """Whether it had died of memory. Nothing of it is left when this returns."""
+        said = self.ask(f"end {id}")
+        assert not [g for g in self.groups() if g.endswith(id)]
+        return said == "oom"
 
     def ended(self, id, within=10):
         until = time.time() + within
@@ -176,8 +179,9 @@ def test_machine_limits_hold():
         id, _ = d.start()
         assert d.tell(id, "hog") == ["begun"]
         d.ended(id)
+        assert d.end(id) is True
         assert d.tell(other, "args")
-        d.end(other)
+        assert d.end(other) is False
 
 
 def test_machine_wrong_things_are_refused():

@@ -22,11 +22,16 @@ struct launch {
 /* pid and pidfd (the callee's) of a process that runs QEMU. Or e, and there is no process. */
 typedef void (*launched_fn)(void *ctx, const struct err *e, pid_t pid, int pidfd);
 
+/* oom: it was ended because its control group had no memory left. */
+typedef void (*swept_fn)(void *ctx, bool oom);
+
 struct launcher {
 	/* Everything in l is borrowed for the call. done is called once, later or before this returns. */
 	void (*start)(struct launcher *, const struct launch *l, launched_fn done, void *ctx);
 	/* SIGKILL. The pidfd tells when it has ended. Also one that a former daemon had started. */
 	void (*kill)(struct launcher *, const char *id, int pidfd);
+	/* After its end: done is called when nothing of it is left on the host but what it was given, later or before this returns. */
+	void (*swept)(struct launcher *, const char *id, swept_fn done, void *ctx);
 	/* Tells those that still wait ECANCELED; the processes go on. */
 	void (*free)(struct launcher *);
 };
@@ -34,9 +39,5 @@ struct launcher {
 /* By the warden, each in a jail (docs/internals/vm.md). fd: the vm boundary's pair to it (wire/machine.h), taken; the loop is to run once
  * more after free. */
 struct launcher *launcher_warden(uv_loop_t *loop, int fd);
-
-/* Starts them itself, as root or with the caller's rights, and not jailed: for tests. uid 0 = stay who we are. images: the folder
- * of image/image.h. program: NULL = VMM_PROGRAM. NULL with e when that is not there. */
-struct launcher *launcher_direct(const char *images, const char *program, uid_t uid, gid_t gid, struct err *e);
 
 #endif

@@ -103,7 +103,7 @@ static void finish(struct machine *m, const struct err *why)
 	machine_tell(&stop, r < 0 ? &e : NULL);
 	machine_tell(&destroy, r < 0 ? &e : NULL);
 	if (ended_by_itself && v->base.on_exit) {
-		struct boundary_exit x = { 0 };
+		struct boundary_exit x = { .oom = copy.kind == ERR_LIMIT && copy.errnum == ENOMEM };
 		snprintf(x.reason, sizeof x.reason, "%.199s", copy.message);
 		v->base.on_exit(v->base.on_exit_ctx, id, &x);
 	}

@@ -23,7 +23,7 @@ struct qemu {
 	uv_poll_t poll;
 	uv_timer_t beat;
 	unsigned handles, unanswered;
-	bool launching, killed, freed;
+	bool launching, sweeping, killed, freed;
 	struct monitor *monitor;
 	struct err why; /* of a kill of ours; kind 0 = none */
 };
@@ -39,7 +39,7 @@ struct qemu *qemu_new(const struct qemu_host *h, int dir, const struct qemu_even
 
 static void release(struct qemu *q)
 {
-	if (!q->freed || q->handles || q->launching)
+	if (!q->freed || q->handles || q->launching || q->sweeping)
 		return;
 	close_fd(q->log);
 	close_fd(q->pidfd);
@@ -135,6 +135,20 @@ void qemu_call(struct qemu *q, const char *command, json_t *arguments, int fd, q
 
 /* --- the process --- */
 
+static void on_swept(void *ctx, bool oom)
+{
+	struct qemu *q = ctx;
+
+	q->sweeping = false;
+	if (q->freed) {
+		release(q);
+		return;
+	}
+	if (oom)
+		(void)err_set(&q->why, ERR_LIMIT, ENOMEM, "the virtual machine ran out of the memory that QEMU may use");
+	q->ev->ended(q->ctx, &q->why);
+}
+
 static void on_ended(uv_poll_t *h, int status, int events)
 {
 	struct qemu *q = h->data;
@@ -154,7 +168,9 @@ static void on_ended(uv_poll_t *h, int status, int events)
 			      str_quote((struct str){ text, strcspn(text, "\n") }, &(struct quoted){ 0 }));
 	else if (!e.kind)
 		(void)err_set(&e, ERR_UNAVAILABLE, EIO, "the virtual machine has ended");
-	q->ev->ended(q->ctx, &e);
+	q->why = e;
+	q->sweeping = true;
+	q->host->launcher->swept(q->host->launcher, q->id, on_swept, q);
 }
 
 static void watch(struct qemu *q, pid_t pid, int pidfd)
