@@ -164,6 +164,24 @@ int api_image_remove(struct api *a, const struct caller *c, const char *ref, str
 	return rc;
 }
 
+int api_pool_set(struct api *a, const struct caller *c, const struct sandbox_spec *spec, size_t size, struct err *e)
+{
+	int rc = api_need_operator(c, e);
+
+	if (rc == 0 && size > POOL_SIZE_MAX)
+		rc = err_set(e, ERR_INVALID, EINVAL, "size: at most %d", POOL_SIZE_MAX);
+	return rc < 0 ? rc : core_pool_set(a->core, spec, size, e);
+}
+
+int api_pool_list(struct api *a, const struct caller *c, void (*each)(void *ctx, const struct pool_view *v), void *ctx, struct err *e)
+{
+	int rc = api_need_operator(c, e);
+
+	if (rc == 0)
+		core_pool_each(a->core, each, ctx);
+	return rc;
+}
+
 int api_info(struct api *a, const struct caller *c, struct server_info *ret)
 {
 	const struct core_options *o = core_get_options(a->core);

@@ -179,6 +179,10 @@ int api_image_list(struct api *a, const struct caller *c, void (*each)(void *ctx
 int api_image_get(struct api *a, const struct caller *c, const char *ref, struct image_view *ret, struct err *e);
 int api_image_remove(struct api *a, const struct caller *c, const char *ref, struct err *e);
 
+/* Ready sandboxes, by kind: operator's (core/core.h says what counts in spec). */
+int api_pool_set(struct api *a, const struct caller *c, const struct sandbox_spec *spec, size_t size, struct err *e);
+int api_pool_list(struct api *a, const struct caller *c, void (*each)(void *ctx, const struct pool_view *v), void *ctx, struct err *e);
+
 struct server_info {
 	const char *version;
 	const char *default_boundary;

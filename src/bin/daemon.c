@@ -11,12 +11,13 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BOUNDARIES_MAX = 4, GRACE_MS = 2000 };
+enum { BOUNDARIES_MAX = 4, GRACE_MS = 2000, HEAP_SLACK = 4 << 20 };
 
 /* --- the dialects: all that a new one needs here is a line in the table --- */
 
@@ -312,6 +313,7 @@ static int assemble(struct daemon *d, const char *state_dir, const char *key_pat
 		.n_boundaries = d->n_boundaries,
 		.egress = d->egress,
 		.network_max = d->o->network_max,
+		.spares = d->o->pool >= 0 ? (size_t)d->o->pool : d->o->ephemeral ? 0 : CORE_SPARES_DEFAULT,
 	};
 	d->core = core_new(d->loop, &core);
 	rc = write_first_key(d, key_path, e);
@@ -342,6 +344,9 @@ int daemon_run(struct daemon *d, const char *state_dir, const char *key_path)
 	struct err e;
 
 	signal(SIGPIPE, SIG_IGN);
+	/* Buffers of a request come and go: the heap must not shrink and grow with each. */
+	mallopt(M_TRIM_THRESHOLD, HEAP_SLACK);
+	mallopt(M_MMAP_THRESHOLD, HEAP_SLACK);
 	if (assemble(d, state_dir, key_path, &e) < 0) {
 		fprintf(stderr, "caisson: %s\n", e.message);
 		disassemble(d);

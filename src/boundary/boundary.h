@@ -19,7 +19,8 @@
 
 #include <uv.h>
 
-/* What a kind is asked to make. Pointers are borrowed for the call. */
+/* What a kind is asked to make. Pointers are borrowed for the call. (What is added here is compared in core/pool.c, too: a ready
+ * sandbox must be what was asked for in everything but its name.) */
 struct boundary_spec {
 	const char *id;          /* sandbox id: 36 characters [0-9a-f-], used in names on the host */
 	const char *image_digest;
@@ -52,6 +53,7 @@ typedef void (*boundary_exit_fn)(void *ctx, const char *id, const struct boundar
 struct boundary_ops {
 	const char *name; /* "process" */
 	unsigned caps;    /* boundary_cap bits */
+	unsigned spares;  /* ready sandboxes worth keeping of a shape that is asked for; 0 = they are not worth their memory */
 	/* All sandboxes of this data folder that are there now, whoever made them: for adoption after a restart. */
 	void (*list)(struct boundary *b, boundary_list_fn done, void *ctx);
 	void (*create)(struct boundary *b, const struct boundary_spec *spec, boundary_done_fn done, void *ctx);

@@ -35,6 +35,7 @@ static void on_sweep(uv_timer_t *h)
 
 	HASH_ITER (hh_id, c->by_id, s, next)
 		lifecycle_sweep(s, now); /* may remove s, never another */
+	pool_sweep(c);
 	if (c->next_event == c->swept_event)
 		store_idle(c->o.store); /* nothing has begun or ended since the last time: a good moment to fold its log */
 	c->swept_event = c->next_event;
@@ -50,6 +51,7 @@ struct core *core_new(uv_loop_t *loop, const struct core_options *o)
 	if (c->o.max_sandboxes == 0)
 		c->o.max_sandboxes = MAX_SANDBOXES;
 	c->keys = keys_new(o->store);
+	c->pool = pool_new(c);
 	if (mkdir(runs, 0700) < 0 && errno != EEXIST)
 		log_error("msg=\"cannot make %s: %s\"", runs, strerror(errno));
 	c->runs_dir = open(runs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -76,6 +78,14 @@ static void on_handle_closed(uv_handle_t *h)
 	core_handle_closed(h->data);
 }
 
+static void close_handles(void *ctx)
+{
+	struct core *c = ctx;
+
+	uv_close((uv_handle_t *)&c->deliver, on_handle_closed);
+	uv_close((uv_handle_t *)&c->sweep, on_handle_closed);
+}
+
 void core_close(struct core *c, void (*done)(void *ctx), void *ctx)
 {
 	struct sandbox *s, *next;
@@ -89,8 +99,7 @@ void core_close(struct core *c, void (*done)(void *ctx), void *ctx)
 	}
 	c->closed = done;
 	c->closed_ctx = ctx;
-	uv_close((uv_handle_t *)&c->deliver, on_handle_closed);
-	uv_close((uv_handle_t *)&c->sweep, on_handle_closed);
+	pool_drain(c, close_handles, c);
 }
 
 void core_free(struct core *c)
@@ -103,6 +112,7 @@ void core_free(struct core *c)
 	HASH_ITER (hh_id, c->by_id, s, next)
 		core_remove(s);
 	snapshots_free(c);
+	pool_free(c->pool);
 	keys_free(c->keys);
 	close_fd(c->runs_dir);
 	free(c);
@@ -326,6 +336,7 @@ void core_start(struct core *c, void (*done)(void *ctx, const struct err *e), vo
 	c->started_ctx = ctx;
 	store_sandbox_each(c->o.store, load_row, c);
 	snapshots_load(c);
+	pool_load(c);
 	HASH_ITER (hh_id, c->by_id, s, next) {
 		if (!s->boundary)
 			lifecycle_adopt(s);

@@ -25,6 +25,8 @@ struct run;
 struct follower;
 struct link_op;
 
+#define CORE_SPARES_DEFAULT SIZE_MAX
+
 struct core_options { /* all borrowed; must outlive the core */
 	const char *data_dir;          /* spool files go to DATA/runs/<sandbox>/ */
 	struct store *store;
@@ -34,6 +36,7 @@ struct core_options { /* all borrowed; must outlive the core */
 	size_t max_sandboxes;          /* 0 = 20,000 */
 	struct egress *egress;         /* told what each sandbox may reach; NULL: none reaches anything */
 	enum network_mode network_max; /* no sandbox gets more: NETWORK_NONE < NETWORK_ALLOW < NETWORK_PUBLIC */
+	size_t spares;                 /* ready sandboxes kept of each shape asked for lately; CORE_SPARES_DEFAULT = as the boundary says */
 };
 struct core *core_new(uv_loop_t *loop, const struct core_options *o);
 /* Adopts what an earlier daemon left: calls done when every sandbox is accounted for. Call once, before anything else. */
@@ -91,6 +94,11 @@ const char *snapshot_tenant(const struct snapshot *p);
 void snapshot_view(const struct snapshot *p, struct snapshot_view *ret);
 void snapshot_delete(struct snapshot *p, void (*done)(void *ctx, const struct err *e), void *ctx); /* harms no sandbox made from it */
 int snapshot_set_extra(struct snapshot *p, const char *extra, struct err *e);
+/* --- ready sandboxes (core/pool.c) --- */
+/* Keeps `size` sandboxes of this kind ready from now on, also after a restart; 0 = no longer. Only what shapes them counts in spec: image,
+ * boundary, resources, ephemeral, user, workdir. */
+int core_pool_set(struct core *c, const struct sandbox_spec *spec, size_t size, struct err *e);
+void core_pool_each(struct core *c, void (*each)(void *ctx, const struct pool_view *v), void *ctx);
 
 /* --- runs (core/run.c) --- */
 int sandbox_run(struct sandbox *s, const struct run_spec *spec, struct run **ret, struct err *e);

@@ -85,6 +85,7 @@ struct sandbox {
 	uint64_t oom_kills;        /* seen so far */
 	uint64_t run_reserved;     /* numbers below are reserved in the store, RUN_NUMBERS_RESERVED at a time */
 	uint64_t active_saved_ms;
+	bool counted;              /* in core->creating */
 	uint64_t delete_again_ms;  /* a failed delete is tried again then (wall clock); 0 = not */
 	bool present, present_started; /* what the boundary said at adoption */
 	UT_hash_handle hh_id, hh_name;
@@ -122,6 +123,8 @@ struct core {
 	struct image_hold *image_holds;
 	uint64_t next_seq, next_event, swept_event;
 	size_t running;
+	size_t creating;  /* creates that callers are waiting for */
+	struct pool *pool;
 	struct follower *ready; /* followers with something to deliver */
 	struct run *to_save;    /* ended runs that were told and are to be stored */
 	uv_idle_t deliver;
@@ -170,6 +173,26 @@ void snapshot_used(struct snapshot *p);
 /* sandbox.c */
 int network_permitted(const struct core *c, enum network_mode mode, struct err *e); /* by the operator */
 void network_tell(struct sandbox *s); /* the edge what it may */
+
+/* pool.c: sandboxes that are ready before anybody asks */
+struct pool *pool_new(struct core *c);
+void pool_load(struct core *c); /* what the operator wants, from the store */
+void pool_free(struct pool *p);
+/* A ready sandbox of this shape (spec's id and hostname do not count): its id, which is its host name too, and its connection.
+ * NULL: none is ready. Either way the shape has been asked for, and is kept filled for a while. */
+struct link *pool_claim(struct core *c, struct boundary *b, const struct boundary_spec *spec, char ret_id[static 37]);
+void pool_refill(struct core *c); /* when nothing more urgent is to be done */
+bool pool_exit(struct core *c, const char *id, const char *reason); /* false: it is none of the pool */
+void pool_sweep(struct core *c);
+void pool_drain(struct core *c, void (*done)(void *ctx), void *ctx); /* for good */
+
+/* lifecycle.c, for pool.c: what a boundary is asked for when it is to make one; all but id and host name. Borrows from all three. */
+struct boundary_spec shape_of(const struct boundary *b, const struct sandbox_spec *spec, const char *user, const struct image *image);
+const char *user_of(const struct sandbox_spec *spec, const struct image *image);
+/* What a create goes by: as asked, or with what a snapshot says filled in; and the image it stands on. `filled` and the image are the
+ * caller's to free, always. */
+int resolve_spec(struct core *c, const struct sandbox_spec *asked, struct snapshot *from, struct sandbox_spec *filled,
+                 struct boundary **ret_b, struct image *ret_image, struct err *e);
 
 /* run.c */
 extern const struct link_events sandbox_link_events;

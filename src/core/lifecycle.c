@@ -6,7 +6,7 @@
  * them, and another verb is refused. Only delete is allowed from everywhere and overtakes what is under way: each transition has a
  * generation, and an answer of an older one is dropped. Boundaries answer in order, so a destroy sent after a create finds what the create made.
  *
- * Only enter_state() changes a state: it alone logs, stores and tells. */
+ * Only change_state() changes a state: it alone logs and tells. enter_state() stores it as well. */
 #include "base/log.h"
 #include "core/core_int.h"
 #include "model/policy.h"
@@ -35,7 +35,7 @@ static const struct {
 };
 static_assert(sizeof states / sizeof states[0] == SANDBOX_STATE_COUNT, "a state without a line");
 
-static void enter_state(struct sandbox *s, enum sandbox_state state, const char *error)
+static void change_state(struct sandbox *s, enum sandbox_state state, const char *error)
 {
 	enum sandbox_state old = s->row.state;
 	uint64_t now = now_unix_ms();
@@ -48,8 +48,28 @@ static void enter_state(struct sandbox *s, enum sandbox_state state, const char 
 	char *copy = xstrdup(error);
 	free(s->row.error);
 	s->row.error = copy;
-	store_sandbox_state(s->core->o.store, s->row.id, state, error, now);
 	core_emit(s->core, "sandbox.state", s, old, NULL);
+}
+
+static void store_state(struct sandbox *s)
+{
+	store_sandbox_state(s->core->o.store, s->row.id, s->row.state, s->row.error, s->row.updated_ms);
+}
+
+static void enter_state(struct sandbox *s, enum sandbox_state state, const char *error)
+{
+	change_state(s, state, error);
+	store_state(s);
+}
+
+/* Nobody waits for this one's create any more. */
+static void no_longer_creating(struct sandbox *s)
+{
+	if (!s->counted)
+		return;
+	s->counted = false;
+	s->core->creating--;
+	pool_refill(s->core);
 }
 
 /* --- waiting --- */
@@ -183,6 +203,7 @@ static void on_hello(void *ctx, const struct link_run_state *known, size_t n)
 	runs_hello(s, known, n);
 	if (s->row.state == SANDBOX_CREATING || s->row.state == SANDBOX_STARTING) {
 		enter_state(s, SANDBOX_RUNNING, NULL);
+		no_longer_creating(s);
 		end(s, NULL);
 	}
 }
@@ -237,25 +258,32 @@ static void ignore_answer(void *ctx, const struct err *e)
 		log_warn("msg=\"%s\"", e->message);
 }
 
-static void forget_sandbox(struct sandbox *s)
+/* Nothing of it is left but its record. Who waits is told before that goes, too: should the daemon die in between, the next one finds
+ * a sandbox being created or deleted, and ends it. */
+static void forget_sandbox(struct sandbox *s, const struct err *why)
 {
+	struct waiter *waiters = take_ptr(&s->waiters);
+	struct store *store = s->core->o.store;
+	char id[40];
+
+	snprintf(id, sizeof id, "%s", s->row.id);
 	s->row.state = SANDBOX_DELETED;
-	store_sandbox_delete(s->core->o.store, s->row.id);
 	core_emit(s->core, "sandbox.deleted", s, SANDBOX_DELETING, NULL);
 	core_remove(s);
+	tell(waiters, why, NULL);
+	store_sandbox_delete(store, id);
 }
 
 /* A create that did not work out leaves nothing. */
 static void create_failed(struct sandbox *s, const struct err *why)
 {
-	struct waiter *waiters = take_ptr(&s->waiters);
 	struct err e = *why;
 
 	s->generation++;
+	no_longer_creating(s);
 	everything_inside_ended(s, why->message);
 	s->boundary->ops->destroy(s->boundary, s->row.id, ignore_answer, NULL);
-	forget_sandbox(s);
-	tell(waiters, &e, NULL);
+	forget_sandbox(s, &e);
 }
 
 static void ended_by_itself(struct sandbox *s, const char *reason)
@@ -280,9 +308,13 @@ void lifecycle_boundary_exit(void *ctx, const char *id, const struct boundary_ex
 	struct sandbox *s = core_find(c, NULL, id);
 	char reason[256];
 
-	if (!s || s->row.state == SANDBOX_DELETING || s->row.state == SANDBOX_STOPPING || s->row.state == SANDBOX_STOPPED)
-		return;
 	snprintf(reason, sizeof reason, "%s", x->oom ? "out of memory: the kernel ended the sandbox's first process" : x->reason);
+	if (!s) {
+		pool_exit(c, id, reason);
+		return;
+	}
+	if (s->row.state == SANDBOX_DELETING || s->row.state == SANDBOX_STOPPING || s->row.state == SANDBOX_STOPPED)
+		return;
 	ended_by_itself(s, reason);
 }
 
@@ -306,9 +338,8 @@ static int check_caps(const struct core *c, const struct boundary *b, const stru
 	return 0;
 }
 
-/* What a create goes by: as asked, or with what a snapshot says filled in; and the image it stands on. */
-static int resolve_spec(struct core *c, const struct sandbox_spec *asked, struct snapshot *from, struct sandbox_spec *filled, struct boundary **ret_b,
-                        struct image *ret_image, struct err *e)
+int resolve_spec(struct core *c, const struct sandbox_spec *asked, struct snapshot *from, struct sandbox_spec *filled,
+                 struct boundary **ret_b, struct image *ret_image, struct err *e)
 {
 	const struct sandbox_spec *spec = asked;
 
@@ -330,23 +361,35 @@ static int resolve_spec(struct core *c, const struct sandbox_spec *asked, struct
 	return rc;
 }
 
-static void fill_boundary_spec(struct sandbox *s, struct boundary_spec *b, struct image *image, char hostname[static SPEC_HOSTNAME_MAX + 1])
+const char *user_of(const struct sandbox_spec *spec, const struct image *image)
+{
+	return spec->user ? spec->user : image->user ? image->user : "root";
+}
+
+struct boundary_spec shape_of(const struct boundary *b, const struct sandbox_spec *spec, const char *user, const struct image *image)
+{
+	struct boundary_spec shape = {
+		.image_digest = image->digest,
+		.resources = spec->resources,
+		.ephemeral = spec->ephemeral,
+		.network = spec->network != NETWORK_NONE && !network_falls_away(b, spec),
+		.user = user,
+		.workdir = spec->workdir ? spec->workdir : image->workdir,
+		.env = &image->env,
+	};
+
+	resources_fill(&shape.resources, shape.ephemeral);
+	return shape;
+}
+
+static void name_it(struct boundary_spec *b, const struct sandbox *s, char hostname[static SPEC_HOSTNAME_MAX + 1])
 {
 	if (s->row.spec.hostname)
 		snprintf(hostname, SPEC_HOSTNAME_MAX + 1, "%s", s->row.spec.hostname);
 	else
 		hostname_from_name(s->row.name, hostname);
-	*b = (struct boundary_spec){
-		.id = s->row.id,
-		.image_digest = s->row.image_digest,
-		.hostname = hostname,
-		.resources = s->row.spec.resources,
-		.ephemeral = s->row.spec.ephemeral,
-		.network = s->row.spec.network != NETWORK_NONE,
-		.user = s->row.user,
-		.workdir = s->row.spec.workdir ? s->row.spec.workdir : image->workdir,
-		.env = &image->env,
-	};
+	b->id = s->row.id;
+	b->hostname = hostname;
 }
 
 static void on_boundary_up(void *ctx, const struct err *e)
@@ -378,13 +421,14 @@ static struct sandbox *find_idempotent(struct core *c, const char *tenant, const
 	return NULL;
 }
 
-static int make_row(struct core *c, const char *tenant, const char *key_id, const struct sandbox_spec *spec, const struct image *image,
-                    const struct boundary *b, struct sandbox_row *row, struct err *e)
+/* Stored with the state it will have in a moment, so that one write is enough. */
+static int make_row(struct core *c, const char *tenant, const char *key_id, const struct sandbox_spec *spec, const struct boundary *b,
+                    const struct boundary_spec *shape, enum sandbox_state state, struct sandbox_row *row, struct err *e)
 {
-	char id[37], token[33];
+	const char *id = shape->id;
+	char token[33];
 	uint64_t now = now_unix_ms();
 
-	random_uuid(id);
 	random_hex(token, 16);
 	*row = (struct sandbox_row){
 		.id = xstrdup(id),
@@ -392,10 +436,10 @@ static int make_row(struct core *c, const char *tenant, const char *key_id, cons
 		.tenant = xstrdup(tenant),
 		.key_id = xstrdup(key_id),
 		.preview_token = xstrdup(token),
-		.state = SANDBOX_CREATING,
-		.image_digest = xstrdup(image->digest),
+		.state = state,
+		.image_digest = xstrdup(shape->image_digest),
 		.boundary = xstrdup(b->ops->name),
-		.user = xstrdup(spec->user ? spec->user : image->user ? image->user : "root"),
+		.user = xstrdup(shape->user),
 		.created_ms = now,
 		.updated_ms = now,
 		.active_ms = now,
@@ -406,8 +450,55 @@ static int make_row(struct core *c, const char *tenant, const char *key_id, cons
 		row->spec.network = NETWORK_NONE;
 	row->spec.network_unasked = false;
 	(void)policy_check(row->spec.network, row->spec.network_allow, row->spec.network_deny, true, e); /* valid: to its canonical form */
-	resources_fill(&row->spec.resources, row->spec.ephemeral);
+	row->spec.resources = shape->resources;
 	return store_sandbox_put(c->o.store, row, e);
+}
+
+static int check_request(struct core *c, const char *tenant, const struct sandbox_spec *spec, struct err *e)
+{
+	if (HASH_CNT(hh_id, c->by_id) >= c->o.max_sandboxes)
+		return err_set(e, ERR_LIMIT, ENOSPC, "this server holds %zu sandboxes already: delete some", c->o.max_sandboxes);
+	if (spec->name && core_find(c, tenant, spec->name)) /* a name that is another one's id would make that one unreachable by it */
+		return err_set(e, ERR_CONFLICT, EEXIST, "name: '%s' is taken by a sandbox of this name or id", spec->name);
+	return 0;
+}
+
+static void create_again(struct sandbox *s, sandbox_done_fn done, void *ctx)
+{
+	struct err e;
+
+	if (s->row.state == SANDBOX_CREATING) {
+		wait_for(s, done, ctx);
+	} else if (s->row.state == SANDBOX_DELETING) {
+		err_set(&e, ERR_CONFLICT, EBUSY, "the sandbox of this idempotency key is being deleted");
+		done(ctx, &e, NULL);
+	} else {
+		done(ctx, NULL, s);
+	}
+}
+
+/* From nothing: the boundary is asked, and its answer and the guest's hello are waited for. */
+static void create_cold(struct sandbox *s, struct boundary_spec *bs, sandbox_done_fn done, void *ctx)
+{
+	char hostname[SPEC_HOSTNAME_MAX + 1];
+
+	s->counted = true;
+	s->core->creating++;
+	s->under_way = V_CREATE;
+	wait_for(s, done, ctx);
+	name_it(bs, s, hostname);
+	s->boundary->ops->create(s->boundary, bs, on_boundary_up, step_new(s));
+}
+
+/* One that waited in the pool, up and connected. */
+static void create_claimed(struct sandbox *s, struct link *ready, sandbox_done_fn done, void *ctx)
+{
+	s->link = ready;
+	s->link_seq++;
+	s->hello = true;
+	link_set_events(ready, &sandbox_link_events, s);
+	core_emit(s->core, "sandbox.state", s, SANDBOX_CREATING, NULL);
+	done(ctx, NULL, s);
 }
 
 void core_create(struct core *c, const char *tenant, const char *key_id, const struct sandbox_spec *spec, sandbox_done_fn done, void *ctx)
@@ -429,36 +520,41 @@ void core_create_from(struct core *c, const char *tenant, const char *key_id, co
 	struct sandbox_row row = { 0 };
 	struct sandbox_spec filled = { 0 };
 	struct image image = { 0 };
-	struct boundary_spec bs;
-	char hostname[SPEC_HOSTNAME_MAX + 1];
+	struct boundary *b = NULL;
+	char id[37];
 	struct err e;
 
 	struct sandbox *s = find_idempotent(c, tenant, spec->idempotency_key);
 	if (s) {
-		if (s->row.state == SANDBOX_CREATING) {
-			wait_for(s, done, ctx);
-		} else if (s->row.state == SANDBOX_DELETING) {
-			err_set(&e, ERR_CONFLICT, EBUSY, "the sandbox of this idempotency key is being deleted");
-			done(ctx, &e, NULL);
-		} else {
-			done(ctx, NULL, s);
-		}
+		create_again(s, done, ctx);
 		return;
 	}
-	if (HASH_CNT(hh_id, c->by_id) >= c->o.max_sandboxes) {
-		err_set(&e, ERR_LIMIT, ENOSPC, "this server holds %zu sandboxes already: delete some", c->o.max_sandboxes);
+	int rc = check_request(c, tenant, spec, &e);
+	if (rc == 0)
+		rc = resolve_spec(c, spec, from, &filled, &b, &image, &e);
+	if (rc < 0) {
+		spec_done(&filled);
+		image_done(&image);
 		done(ctx, &e, NULL);
 		return;
 	}
-	struct boundary *b;
-	int rc = resolve_spec(c, spec, from, &filled, &b, &image, &e);
-	if (rc == 0 && spec->name && core_find(c, tenant, spec->name)) /* a name that is another one's id would make that one unreachable by it */
-		rc = err_set(&e, ERR_CONFLICT, EEXIST, "name: '%s' is taken by a sandbox of this name or id", spec->name);
-	if (rc == 0)
-		rc = make_row(c, tenant, key_id, from ? &filled : spec, &image, b, &row, &e);
-	spec_done(&filled);
+	if (from)
+		spec = &filled;
+	struct boundary_spec bs = shape_of(b, spec, user_of(spec, &image), &image);
+	if (from)
+		bs.from_snapshot = from->row.id;
+	struct link *ready = spec->name || spec->hostname ? NULL : pool_claim(c, b, &bs, id);
+	if (!ready)
+		random_uuid(id);
+	bs.id = id;
+	rc = make_row(c, tenant, key_id, spec, b, &bs, ready ? SANDBOX_RUNNING : SANDBOX_CREATING, &row, &e);
 	if (rc < 0) {
+		if (ready) {
+			link_free(ready);
+			b->ops->destroy(b, id, ignore_answer, NULL);
+		}
 		sandbox_row_done(&row);
+		spec_done(&filled);
 		image_done(&image);
 		done(ctx, &e, NULL);
 		return;
@@ -467,15 +563,15 @@ void core_create_from(struct core *c, const char *tenant, const char *key_id, co
 	s->row.next_run = 1; /* the store holds the end of what is reserved: the first run need not write it */
 	s->boundary = b;
 	core_emit(c, "sandbox.created", s, SANDBOX_CREATING, NULL);
-	s->under_way = V_CREATE;
-	wait_for(s, done, ctx);
-	fill_boundary_spec(s, &bs, &image, hostname);
-	if (from) {
-		bs.from_snapshot = from->row.id;
+	if (from)
 		snapshot_used(from);
-	}
-	b->ops->create(b, &bs, on_boundary_up, step_new(s));
+	if (ready)
+		create_claimed(s, ready, done, ctx);
+	else
+		create_cold(s, &bs, done, ctx);
+	spec_done(&filled);
 	image_done(&image);
+	pool_refill(c);
 }
 
 /* --- the other transitions --- */
@@ -498,7 +594,8 @@ void sandbox_start(struct sandbox *s, sandbox_done_fn done, void *ctx)
 	}
 	enter_state(s, SANDBOX_STARTING, NULL);
 	sandbox_touch(s);
-	fill_boundary_spec(s, &bs, &image, hostname);
+	bs = shape_of(s->boundary, &s->row.spec, s->row.user, &image);
+	name_it(&bs, s, hostname);
 	s->boundary->ops->start(s->boundary, &bs, on_boundary_up, step_new(s));
 	image_done(&image);
 }
@@ -624,9 +721,7 @@ static void on_destroyed(void *ctx, const struct err *e)
 		end(s, e);
 		return;
 	}
-	struct waiter *waiters = take_ptr(&s->waiters);
-	forget_sandbox(s);
-	tell(waiters, NULL, NULL);
+	forget_sandbox(s, NULL);
 }
 
 static void destroy(struct sandbox *s)
@@ -644,21 +739,27 @@ static void destroy(struct sandbox *s)
 
 void sandbox_delete(struct sandbox *s, sandbox_done_fn done, void *ctx)
 {
+	struct core *c = s->core;
 	struct waiter *overtaken;
+	char id[40];
 	struct err e;
 
+	snprintf(id, sizeof id, "%s", s->row.id);
 	unsigned overtaking = s->under_way;
 
 	if (!begin(s, V_DELETE, "delete", done, ctx))
 		return;
 	overtaken = overtaking ? take_ptr(&s->waiters) : NULL;
+	no_longer_creating(s);
 	everything_inside_ended(s, "the sandbox was deleted");
 	if (s->row.state != SANDBOX_DELETING)
-		enter_state(s, SANDBOX_DELETING, NULL);
+		change_state(s, SANDBOX_DELETING, NULL);
 	wait_for(s, done, ctx);
 	err_set(&e, ERR_CONFLICT, ECANCELED, "it was deleted meanwhile");
 	tell(overtaken, &e, s);
 	destroy(s);
+	if ((s = core_find(c, NULL, id))) /* the boundary is at it already, while this is written */
+		store_state(s);
 }
 
 /* --- after a restart --- */

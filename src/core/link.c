@@ -199,6 +199,12 @@ struct link *link_new(uv_loop_t *loop, int fd, const struct link_events *ev, voi
 	return l;
 }
 
+void link_set_events(struct link *l, const struct link_events *ev, void *ctx)
+{
+	l->ev = ev;
+	l->ctx = ctx;
+}
+
 void link_close(struct link *l)
 {
 	struct err e;

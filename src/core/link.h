@@ -48,6 +48,8 @@ struct link_events {
 /* Takes fd (also on failure). Says hello; nothing may be asked before on_hello, except run_start and op_open, which may
  * be sent ahead and are queued by the guest. */
 struct link *link_new(uv_loop_t *loop, int fd, const struct link_events *ev, void *ctx);
+/* From now on these are told, at once: for a connection that was opened before its owner was known. */
+void link_set_events(struct link *l, const struct link_events *ev, void *ctx);
 void link_close(struct link *l); /* on_closed will come */
 void link_free(struct link *l); /* ops and replies still open are told so first */
 bool link_is_open(const struct link *l);

@@ -132,7 +132,8 @@ static int remove_files(int folder, const char *digest, struct refs *r, struct e
 	if (dir < 0 && errno != ENOENT)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "can't open image %s", digest);
 	if (dir >= 0 && flock(dir, LOCK_EX | LOCK_NB) < 0)
-		return err_set(e, ERR_CONFLICT, EBUSY, "image %s is in use: delete the sandboxes made from it first", digest);
+		return err_set(e, ERR_CONFLICT, EBUSY, "image %s is in use: delete the sandboxes made from it first (a server lets ready ones go a minute after"
+			       " the last create; 'caisson pool ls' shows them)", digest);
 	if (dir >= 0 && renameat(folder, name, folder, aside) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "can't remove image %s", digest);
 	int saved = refs_save(folder, r, e);

@@ -7,8 +7,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void image_done(struct image *i)
@@ -30,8 +32,11 @@ struct image_store *image_store_new(const char *folder)
 
 void image_store_free(struct image_store *s)
 {
-	if (s)
-		free(s->folder);
+	if (!s)
+		return;
+	image_done(&s->last);
+	free(s->last_ref);
+	free(s->folder);
 	free(s);
 }
 
@@ -106,10 +111,71 @@ static int open_folder(const struct image_store *s)
 	return open(s->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
+static void image_copy(struct image *to, const struct image *from)
+{
+	*to = *from;
+	to->root = xstrdup(from->root);
+	to->user = xstrdup(from->user);
+	to->workdir = xstrdup(from->workdir);
+	to->names = strv_copy(from->names);
+	to->env = (struct pairs){ 0 };
+	pairs_copy(&to->env, &from->env);
+}
+
+static bool version_of(const char *folder, const char *name, const char *file, struct file_version *ret)
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	if ((size_t)snprintf(path, sizeof path, "%s/%s/%s", folder, name, file) >= sizeof path || stat(path, &st) < 0)
+		return false;
+	*ret = (struct file_version){ st.st_ino, (uint64_t)st.st_ctim.tv_sec * 1000000000U + (uint64_t)st.st_ctim.tv_nsec };
+	return true;
+}
+
+static bool versions_of(const struct image_store *s, const char *digest, struct file_version ret[static 2])
+{
+	char name[72];
+
+	image_folder_name(digest, name);
+	return version_of(s->folder, ".", "refs.json", &ret[0]) && version_of(s->folder, name, "image.json", &ret[1]);
+}
+
+static bool from_last(struct image_store *s, const char *ref, struct image *ret)
+{
+	struct file_version now[2];
+
+	if (!s->last_ref || !streq(s->last_ref, ref) || !versions_of(s, s->last.digest, now) ||
+	    memcmp(&now[0], &s->last_refs, sizeof now[0]) != 0 || memcmp(&now[1], &s->last_image, sizeof now[1]) != 0)
+		return false;
+	image_copy(ret, &s->last);
+	return true;
+}
+
+/* refs_before: its version when nothing had been read yet, so that a change in between is noticed the next time. */
+static void keep_last(struct image_store *s, const char *ref, const struct image *found, const struct file_version *refs_before)
+{
+	struct file_version now[2];
+
+	image_done(&s->last);
+	free(take_ptr(&s->last_ref));
+	if (!versions_of(s, found->digest, now) || memcmp(&now[0], refs_before, sizeof *refs_before) != 0)
+		return;
+	image_copy(&s->last, found);
+	s->last_ref = xstrdup(ref);
+	s->last_refs = now[0];
+	s->last_image = now[1];
+}
+
 int image_resolve(struct image_store *s, const char *ref, struct image *ret, struct err *e)
 {
+	struct file_version refs_before = { 0 };
+
 	if (!ref || !*ref)
 		ref = "default";
+	if (from_last(s, ref, ret))
+		return 0;
+	(void)version_of(s->folder, ".", "refs.json", &refs_before);
 	if (!image_digest_valid(ref) && !image_name_valid(ref))
 		return err_set(e, ERR_INVALID, EINVAL, "not an image reference: '%.100s'", ref);
 	struct refs refs = { 0 };
@@ -125,6 +191,8 @@ int image_resolve(struct image_store *s, const char *ref, struct image *ret, str
 	r = digest ? load(s, folder, &refs, digest, ret, e) : not_found(&refs, ref, e);
 	if (r == -ENOENT && digest)
 		not_found(&refs, ref, e);
+	if (r == 0)
+		keep_last(s, ref, ret, &refs_before);
 	refs_done(&refs);
 	return r;
 }

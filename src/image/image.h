@@ -10,7 +10,8 @@
  *
  * The folder is written only by root (CLI image commands, `./dev run`); the daemon reads it. Everything is made beside
  * and renamed, so a reader never sees half. Whoever uses an image holds a shared flock on its folder: removal takes an
- * exclusive one, and says "in use" when it can't. Looking up never blocks for long: two small files are read. */
+ * exclusive one, and says "in use" when it can't. Looking up never blocks for long: two small files are read,
+ * or, for what was asked last, looked at. */
 #ifndef CAISSON_IMAGE_IMAGE_H
 #define CAISSON_IMAGE_IMAGE_H
 

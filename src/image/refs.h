@@ -44,8 +44,17 @@ int image_json_load(int dir, const char *digest, struct image *ret, struct err *
 /* "sha256:<hex>" as the name of its folder, "sha256-<hex>". */
 void image_folder_name(const char *digest, char ret_name[static 72]);
 
+/* Which version of a file was read: every writer renames a new one into place. */
+struct file_version {
+	uint64_t inode, changed_ns;
+};
+
 struct image_store {
 	char *folder;
+	/* The last answer of image_resolve, good as long as both files are the ones it came from. */
+	char *last_ref;
+	struct image last;
+	struct file_version last_refs, last_image;
 };
 
 #endif

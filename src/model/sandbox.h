@@ -64,6 +64,16 @@ struct sandbox_view {
 	uint64_t created_ms, updated_ms, active_ms; /* unix milliseconds */
 };
 
+/* Ready sandboxes of one kind. */
+#define POOL_SIZE_MAX 10000
+struct pool_view {
+	const char *image_digest, *boundary, *user, *workdir; /* workdir: or NULL */
+	const struct resources *resources;
+	bool ephemeral;
+	size_t size, ready; /* wanted now; there now */
+	size_t standing;    /* of these, by the operator's wish: without it they go when nobody asks for them */
+};
+
 enum run_state { RUN_QUEUED, RUN_RUNNING, RUN_EXITED, RUN_FAILED /* never started: see message */, RUN_LOST /* sandbox ended */ };
 const char *run_state_name(enum run_state s); /* "queued" "running" "exited" "failed" "lost" */
 int run_state_parse(struct str name, enum run_state *ret);

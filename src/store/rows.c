@@ -415,3 +415,39 @@ int store_session_each(struct store *s, const char *sandbox_id, int (*each)(void
 	return store_walk(s, "SELECT sandbox_id, id, alive, created_ms FROM sessions WHERE sandbox_id = ? ORDER BY created_ms, id", sandbox_id,
 	                  walk_session, &(struct session_walk){ each, ctx });
 }
+
+/* --- pools --- */
+
+int store_pool_set(struct store *s, const struct sandbox_spec *spec, size_t size, struct err *e)
+{
+	auto_free char *json = spec_to_json(spec);
+	struct cursor c = store_statement(s, size ? ST_POOL_PUT : ST_POOL_DELETE);
+	put_text(&c, json);
+	if (size)
+		put_u64(&c, size);
+	int r = store_write_synced(s, c);
+	return r < 0 && r != -ENOENT ? err_sys(e, ERR_UNAVAILABLE, -r, "can't store the pool") : 0;
+}
+
+struct pool_walk {
+	int (*each)(void *ctx, const struct sandbox_spec *spec, size_t size);
+	void *ctx;
+};
+
+static int walk_pool(void *ctx, struct cursor *c)
+{
+	struct pool_walk *w = ctx;
+	struct sandbox_spec spec;
+	auto_free char *json = get_text(c);
+	size_t size = get_u64(c);
+	if (!json || spec_from_json(json, &spec) < 0)
+		return 0; /* of a later version: not ours to understand */
+	int r = w->each(w->ctx, &spec, size);
+	spec_done(&spec);
+	return r;
+}
+
+int store_pool_each(struct store *s, int (*each)(void *ctx, const struct sandbox_spec *spec, size_t size), void *ctx)
+{
+	return store_walk(s, "SELECT spec, size FROM pools", NULL, walk_pool, &(struct pool_walk){ each, ctx });
+}

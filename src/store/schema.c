@@ -96,5 +96,12 @@ static const char schema_2[] =
 	") STRICT;"
 	"CREATE UNIQUE INDEX snapshots_name ON snapshots (tenant, name);";
 
-const char *const store_migrations[] = { schema_1, schema_2 };
+/* What the operator wants kept ready: the specification of such a sandbox, as JSON, and how many. */
+static const char schema_3[] =
+	"CREATE TABLE pools ("
+	"  spec TEXT    NOT NULL PRIMARY KEY,"
+	"  size INTEGER NOT NULL"
+	") STRICT, WITHOUT ROWID;";
+
+const char *const store_migrations[] = { schema_1, schema_2, schema_3 };
 const size_t store_migration_count = ARRAY_LEN(store_migrations);

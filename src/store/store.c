@@ -70,6 +70,8 @@ static const char *const statements[ST_COUNT] = {
 			    " ON CONFLICT (id) DO UPDATE SET name = excluded.name, state = excluded.state, bytes = excluded.bytes,"
 			    " used_ms = excluded.used_ms, spec = excluded.spec",
 	[ST_SNAPSHOT_DELETE] = "DELETE FROM snapshots WHERE id = ?",
+	[ST_POOL_PUT] = "INSERT INTO pools (spec, size) VALUES (?, ?) ON CONFLICT (spec) DO UPDATE SET size = excluded.size",
+	[ST_POOL_DELETE] = "DELETE FROM pools WHERE spec = ?",
 };
 
 /* --- values --- */

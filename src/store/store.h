@@ -111,4 +111,8 @@ int store_session_put(struct store *s, const struct session_row *r); /* insert o
 int store_session_delete(struct store *s, const char *sandbox_id, const char *id);
 int store_session_each(struct store *s, const char *sandbox_id, int (*each)(void *ctx, const struct session_row *r), void *ctx);
 
+/* --- pools: what the operator wants kept ready, by specification --- */
+int store_pool_set(struct store *s, const struct sandbox_spec *spec, size_t size, struct err *e); /* 0 forgets it */
+int store_pool_each(struct store *s, int (*each)(void *ctx, const struct sandbox_spec *spec, size_t size), void *ctx);
+
 #endif

@@ -73,6 +73,63 @@ void native_image_delete(struct request *r, void *dialect)
 		answer_empty(n, r, 204);
 }
 
+/* --- pools --- */
+
+static void add_pool(void *ctx, const struct pool_view *v)
+{
+	struct jout *j = ctx;
+
+	jout_object(j, NULL);
+	jout_z(j, "image_digest", v->image_digest);
+	jout_z(j, "boundary", v->boundary);
+	encode_resources(j, "resources", v->resources);
+	jout_bool(j, "ephemeral", v->ephemeral);
+	jout_z(j, "user", v->user);
+	jout_z(j, "workdir", v->workdir);
+	jout_u64(j, "size", v->size);
+	jout_u64(j, "standing", v->standing);
+	jout_u64(j, "ready", v->ready);
+	jout_end_object(j);
+}
+
+static void answer_pools(struct native *n, struct request *r)
+{
+	struct err e;
+	auto_buf struct buf b;
+	buf_init(&b, JSON_REPLY_MAX);
+	struct jout j = { .b = &b };
+	jout_object(&j, NULL);
+	jout_array(&j, "items");
+	if (api_pool_list(n->api, req_caller(r), add_pool, &j, &e) < 0) {
+		answer_err(n, r, &e);
+		return;
+	}
+	jout_end_array(&j);
+	jout_end_object(&j);
+	answer_json(n, r, 200, &b);
+}
+
+void native_pool_list(struct request *r, void *dialect)
+{
+	answer_pools(dialect, r);
+}
+
+void native_pool_set(struct request *r, void *dialect)
+{
+	struct native *n = dialect;
+	struct sandbox_spec spec;
+	size_t size;
+	struct err e;
+	int rc = native_pool_decode(r, &spec, &size, &e);
+	if (rc >= 0)
+		rc = api_pool_set(n->api, req_caller(r), &spec, size, &e);
+	spec_done(&spec);
+	if (rc < 0)
+		answer_err(n, r, &e);
+	else
+		answer_pools(n, r);
+}
+
 /* --- keys --- */
 
 struct key_body {

@@ -69,6 +69,8 @@ static const struct route routes[] = {
 	{ .method = "GET", .pattern = "/v1/snapshots/{snapshot*}", .handle = native_snapshot_get },
 	{ .method = "DELETE", .pattern = "/v1/snapshots/{snapshot*}", .handle = native_snapshot_delete },
 	{ .method = "GET", .pattern = "/v1/images", .handle = native_image_list },
+	{ .method = "GET", .pattern = "/v1/pools", .handle = native_pool_list },
+	{ .method = "PUT", .pattern = "/v1/pools", .body = BODY_BUFFER, .handle = native_pool_set },
 	{ .method = "GET", .pattern = "/v1/images/{image*}", .handle = native_image_get },
 	{ .method = "DELETE", .pattern = "/v1/images/{image*}", .handle = native_image_delete },
 	{ .method = "POST", .pattern = "/v1/keys", .body = BODY_BUFFER, .handle = native_key_create },

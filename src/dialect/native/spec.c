@@ -97,6 +97,20 @@ static const struct field sandbox_fields[] = {
 	{ .name = "idempotency_key", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, idempotency_key) },
 	{ 0 },
 };
+struct pool_body {
+	struct sandbox_spec spec; /* first, so that the offsets of a sandbox's fields hold */
+	uint64_t size;
+};
+static const struct field pool_fields[] = {
+	{ .name = "image", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, image) },
+	{ .name = "boundary", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, boundary) },
+	{ .name = "resources", .kind = FIELD_OBJECT, .offset = offsetof(struct sandbox_spec, resources), .sub = resources_fields },
+	{ .name = "user", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, user) },
+	{ .name = "workdir", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, workdir) },
+	{ .name = "ephemeral", .kind = FIELD_BOOL, .offset = offsetof(struct sandbox_spec, ephemeral) },
+	{ .name = "size", .kind = FIELD_U64, .offset = offsetof(struct pool_body, size), .required = true, .max = POOL_SIZE_MAX },
+	{ 0 },
+};
 static const struct field run_fields[] = {
 	{ .name = "argv", .kind = FIELD_STRINGS, .offset = offsetof(struct run_spec, argv) },
 	{ .name = "shell", .kind = FIELD_STRING, .offset = offsetof(struct run_spec, shell) },
@@ -145,6 +159,17 @@ int native_sandbox_decode(const struct native *n, const struct request *r, struc
 	if ((rc = decode_body(req_body(r), sandbox_fields, ret, e)) < 0 || (rc = take_idempotency(r, &ret->idempotency_key, e)) < 0)
 		return rc;
 	return spec_validate(ret, e);
+}
+
+int native_pool_decode(const struct request *r, struct sandbox_spec *ret, size_t *ret_size, struct err *e)
+{
+	struct pool_body body = { 0 };
+
+	spec_init(&body.spec);
+	int rc = decode_body(req_body(r), pool_fields, &body, e);
+	*ret = body.spec;
+	*ret_size = body.size;
+	return rc < 0 ? rc : spec_validate(ret, e);
 }
 
 int native_run_decode(const struct request *r, struct run_spec *ret, struct err *e)

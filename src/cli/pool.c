@@ -1,0 +1,163 @@
+/* `caisson pool`: how many sandboxes of a kind the server keeps ready. */
+#include "cli/args.h"
+#include "cli/commands.h"
+#include "cli/out.h"
+
+#include <stdio.h>
+
+enum { OPT_IMAGE = 1, OPT_BOUNDARY, OPT_CPUS, OPT_MEMORY, OPT_DISK, OPT_PIDS, OPT_USER, OPT_WORKDIR, OPT_EPHEMERAL };
+
+static const struct option_spec set_options[] = {
+	{ OPT_IMAGE, 0, "image", "REF", "image to start from (default: default)" },
+	{ OPT_BOUNDARY, 0, "boundary", "KIND", "vm or process (default: the server's)" },
+	{ OPT_CPUS, 0, "cpus", "N", "cores, such as 2 or 0.5" },
+	{ OPT_MEMORY, 'm', "memory", "SIZE", "memory limit, such as 512m or 2g" },
+	{ OPT_DISK, 0, "disk", "SIZE", "disk limit, such as 10g" },
+	{ OPT_PIDS, 0, "pids", "N", "limit of processes and threads" },
+	{ OPT_USER, 'u', "user", "NAME", "default user of commands" },
+	{ OPT_WORKDIR, 'w', "workdir", "DIR", "default folder of commands" },
+	{ OPT_EPHEMERAL, 0, "ephemeral", NULL, "disks that need not outlive a stop" },
+	{ 0 },
+};
+
+static int ask(struct cli *cli, const char *method, const char *body, json_t **ret)
+{
+	auto_caisson struct caisson *c = NULL;
+	auto_free char *text = NULL;
+	struct caisson_error e;
+	int r = cli_connect(cli, &c);
+
+	if (r)
+		return r;
+	if (caisson_request(c, method, "/v1/pools", body, &text, &e) < 0)
+		return cli_fail_error(&e);
+	*ret = out_parse(text);
+	return 0;
+}
+
+static void add_row(struct table *t, const json_t *p)
+{
+	const json_t *r = json_object_get(p, "resources");
+	const char *digest = json_string_value(json_object_get(p, "image_digest"));
+	char image[20], size[24], ready[24], cpus[24], memory[24];
+
+	snprintf(image, sizeof image, "%.19s", digest ? digest : "");
+	snprintf(size, sizeof size, "%lld", (long long)json_integer_value(json_object_get(p, "size")));
+	snprintf(ready, sizeof ready, "%lld", (long long)json_integer_value(json_object_get(p, "ready")));
+	snprintf(cpus, sizeof cpus, "%g", json_number_value(json_object_get(r, "cpus")));
+	snprintf(memory, sizeof memory, "%lldm", (long long)json_integer_value(json_object_get(r, "memory_mib")));
+	table_add(t, (const char *const[]){ image, json_string_value(json_object_get(p, "boundary")), cpus, memory,
+	                                    json_is_true(json_object_get(p, "ephemeral")) ? "yes" : "no", size, ready,
+	                                    json_integer_value(json_object_get(p, "standing")) ? "set" : "asked for lately" });
+}
+
+static int print(struct cli *cli, json_t *o)
+{
+	static const char *const headings[] = { "IMAGE", "BOUNDARY", "CPUS", "MEMORY", "EPHEMERAL", "SIZE", "READY", "WHY" };
+	const json_t *items = json_object_get(o, "items");
+
+	if (cli->json)
+		return out_json(o);
+	auto_table struct table t;
+	table_init(&t, ARRAY_LEN(headings), headings);
+	for (size_t i = 0; i < json_array_size(items); i++)
+		add_row(&t, json_array_get(items, i));
+	table_print(&t);
+	json_decref(o);
+	return 0;
+}
+
+static int run_ls(struct cli *cli, int argc, char **argv)
+{
+	auto_args struct args a;
+	json_t *o = NULL;
+
+	args_init(&a, cli, argc, argv, false);
+	while (args_next(&a) > 0)
+		;
+	if (a.leave || !args_count(&a, 0, 0))
+		return a.exit_code;
+	int r = ask(cli, "GET", NULL, &o);
+	return r ? r : print(cli, o);
+}
+
+/* False: not one of these. */
+static bool take_resource(struct args *a, int id, json_t *resources)
+{
+	static const struct { int id; const char *option, *field; } sizes[] = {
+		{ OPT_MEMORY, "memory", "memory_mib" },
+		{ OPT_DISK, "disk", "disk_mib" },
+	};
+	uint64_t n;
+	double cpus;
+
+	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+		if (id == sizes[i].id) {
+			if (args_mib(a, sizes[i].option, &n))
+				json_object_set_new(resources, sizes[i].field, json_integer((json_int_t)n));
+			return true;
+		}
+	}
+	if (id == OPT_PIDS && args_u64(a, "pids", 4, 1000000, &n))
+		json_object_set_new(resources, "pids", json_integer((json_int_t)n));
+	else if (id == OPT_CPUS && args_double(a, "cpus", &cpus))
+		json_object_set_new(resources, "cpus", json_real(cpus));
+	return id == OPT_PIDS || id == OPT_CPUS;
+}
+
+static void take_text(struct args *a, int id, json_t *body)
+{
+	static const char *const fields[] = { [OPT_IMAGE] = "image", [OPT_BOUNDARY] = "boundary", [OPT_USER] = "user", [OPT_WORKDIR] = "workdir" };
+
+	if (id == OPT_EPHEMERAL)
+		json_object_set_new(body, "ephemeral", json_true());
+	else if ((size_t)id < ARRAY_LEN(fields) && fields[id])
+		json_object_set_new(body, fields[id], json_string(a->value));
+}
+
+static int run_set(struct cli *cli, int argc, char **argv)
+{
+	auto_args struct args a;
+	json_t *body = json_object(), *resources = json_object(), *o = NULL;
+	char *end;
+
+	json_object_set_new(body, "resources", resources);
+	args_init(&a, cli, argc, argv, false);
+	for (int id; (id = args_next(&a)) > 0;) {
+		if (!take_resource(&a, id, resources))
+			take_text(&a, id, body);
+	}
+	if (a.leave || !args_count(&a, 1, 1)) {
+		json_decref(body);
+		return a.exit_code;
+	}
+	unsigned long n = strtoul(a.operands[0], &end, 10);
+	if (end == a.operands[0] || *end || n > 10000) {
+		json_decref(body);
+		return cli_usage(cli, "SIZE: expected a number from 0 to 10000, not '%s'", a.operands[0]);
+	}
+	json_object_set_new(body, "size", json_integer((json_int_t)n));
+	auto_free char *text = json_dumps(body, JSON_COMPACT);
+	json_decref(body);
+	if (!text)
+		return cli_fail("the options are not UTF-8");
+	int r = ask(cli, "PUT", text, &o);
+	return r ? r : print(cli, o);
+}
+
+static const struct command pool_set = {
+	.name = "pool set",
+	.synopsis = "[OPTIONS] SIZE",
+	.summary = "Keep SIZE sandboxes of a kind ready from now on (0: no longer)",
+	.options = set_options,
+	.run = run_set,
+};
+static const struct command pool_ls = { .name = "pool ls", .synopsis = "", .summary = "List what is kept ready", .run = run_ls };
+
+const struct command command_pool = {
+	.name = "pool",
+	.synopsis = "ls|set ...",
+	.summary = "Sandboxes that are ready before anybody asks",
+	.help = "A create of the same kind, without a name or host name of its own, takes a ready one at once.\n",
+	.subcommands = (const struct command *const[]){ &pool_ls, &pool_set, NULL },
+};

@@ -1,0 +1,566 @@
+/* Sandboxes that are ready before anybody asks: a create of the same shape takes one instead of waiting for the boundary.
+ *
+ * Theory of operation. A shape is all that a boundary is asked for besides the id and the host name, so what is taken is what
+ * a cold create of this request would have made. Each shape that was asked for lately, or that the operator wants, has
+ * a number of ready sandboxes it is filled up to: one after the other, and not while callers' own creates are under way. A ready
+ * one is known to the boundary and to nobody else: it has no record in the store, so a daemon that finds it after a crash removes it as
+ * it does everything without a record. Claiming is the daemon's own work only: its id and its open connection are given away. */
+#include "base/log.h"
+#include "core/core_int.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+enum { LEASE_MS = 60000, /* how long an automatic shape is kept filled after it was last asked for */
+       PATIENCE_MS = 30000, RETRY_MS = 5000, SHAPES_MAX = 32 };
+
+struct spare {
+	struct shape *shape;
+	char id[37];
+	struct link *link;
+	bool ready;             /* the guest has said hello */
+	uint64_t deadline_ms;   /* until it does */
+	struct spare *prev, *next;
+};
+
+struct shape {
+	struct pool *pool;
+	struct boundary *boundary;
+	struct boundary_spec spec; /* without id and host name; its strings are the shape's own */
+	struct pairs env;
+	struct spare *spares;      /* ready ones, and at most one that is being made (the last) */
+	size_t n;
+	size_t fixed;              /* what the operator wants; found out by each sweep */
+	bool automatic;            /* also kept filled because it was asked for lately */
+	uint64_t asked_ms, retry_ms;
+	struct shape *prev, *next;
+};
+
+/* What the operator wants. Its image is looked up again and again, for a name may come to mean another image. */
+struct standing {
+	struct sandbox_spec spec;
+	size_t size;
+	struct standing *next;
+};
+
+struct pool {
+	struct core *core;
+	struct shape *shapes; /* the one asked for last comes first */
+	size_t n;
+	struct standing *standing;
+	size_t leaving;       /* destroys under way */
+	bool draining;
+	void (*drained)(void *ctx);
+	void *drained_ctx;
+};
+
+struct pool *pool_new(struct core *c)
+{
+	struct pool *p = xcalloc(1, sizeof *p);
+
+	p->core = c;
+	return p;
+}
+
+/* --- shapes --- */
+
+static bool same_env(const struct pairs *a, const struct pairs *b)
+{
+	size_t na = a ? a->n : 0, nb = b ? b->n : 0;
+
+	if (na != nb)
+		return false;
+	for (size_t i = 0; i < na; i++) {
+		if (!streq(a->v[i].key, b->v[i].key) || !streq(a->v[i].value, b->v[i].value))
+			return false;
+	}
+	return true;
+}
+
+static bool same_resources(const struct resources *a, const struct resources *b)
+{
+	return memcmp(&a->cpus, &b->cpus, sizeof a->cpus) == 0 && a->memory_mib == b->memory_mib && a->disk_mib == b->disk_mib &&
+	       a->pids == b->pids;
+}
+
+static bool fits(const struct shape *s, const struct boundary *b, const struct boundary_spec *spec)
+{
+	return s->boundary == b && streq(s->spec.image_digest, spec->image_digest) && same_resources(&s->spec.resources, &spec->resources) &&
+	       s->spec.ephemeral == spec->ephemeral && s->spec.network == spec->network && streq(s->spec.user, spec->user) && streq(s->spec.workdir, spec->workdir) &&
+	       same_env(&s->env, spec->env);
+}
+
+static struct shape *find(struct pool *p, const struct boundary *b, const struct boundary_spec *spec)
+{
+	struct shape *s;
+
+	DL_FOREACH (p->shapes, s) {
+		if (fits(s, b, spec))
+			return s;
+	}
+	return NULL;
+}
+
+static void shape_free(struct shape *s)
+{
+	DL_DELETE(s->pool->shapes, s);
+	s->pool->n--;
+	free((char *)(uintptr_t)s->spec.image_digest);
+	free((char *)(uintptr_t)s->spec.user);
+	free((char *)(uintptr_t)s->spec.workdir);
+	pairs_done(&s->env);
+	free(s);
+}
+
+static struct shape *shape_new(struct pool *p, struct boundary *b, const struct boundary_spec *spec)
+{
+	struct shape *s = xcalloc(1, sizeof *s);
+
+	s->pool = p;
+	s->boundary = b;
+	s->spec = (struct boundary_spec){
+		.image_digest = xstrdup(spec->image_digest),
+		.resources = spec->resources,
+		.ephemeral = spec->ephemeral,
+		.network = spec->network,
+		.user = xstrdup(spec->user),
+		.workdir = xstrdup(spec->workdir),
+		.env = &s->env,
+	};
+	if (spec->env)
+		pairs_copy(&s->env, spec->env);
+	DL_PREPEND(p->shapes, s);
+	p->n++;
+	return s;
+}
+
+static size_t wanted(const struct shape *s)
+{
+	size_t automatic = s->automatic ? s->pool->core->o.spares == CORE_SPARES_DEFAULT ? s->boundary->ops->spares : s->pool->core->o.spares : 0;
+
+	return s->pool->draining ? 0 : MAX(s->fixed, automatic);
+}
+
+/* --- leaving --- */
+
+static void fill(struct pool *p);
+
+static void on_left(void *ctx, const struct err *e)
+{
+	struct pool *p = ctx;
+
+	if (e)
+		log_warn("msg=\"a ready sandbox could not be removed: %s\"", e->message);
+	p->leaving--;
+	if (p->draining && p->leaving == 0 && p->drained)
+		p->drained(p->drained_ctx);
+}
+
+static void spare_free(struct spare *sp)
+{
+	DL_DELETE(sp->shape->spares, sp);
+	sp->shape->n--;
+	if (sp->link)
+		link_free(sp->link);
+	free(sp);
+}
+
+static void leave(struct spare *sp)
+{
+	struct shape *s = sp->shape;
+	struct boundary *b = s->boundary;
+	char id[37];
+
+	snprintf(id, sizeof id, "%s", sp->id);
+	spare_free(sp);
+	s->pool->leaving++;
+	b->ops->destroy(b, id, on_left, s->pool);
+}
+
+/* It did not come up, or went by itself: the next try waits, so that a broken image costs little. */
+static void broken(struct spare *sp, const char *why)
+{
+	log_warn("sandbox=%s msg=\"a ready sandbox is lost: %s\"", sp->id, why);
+	sp->shape->retry_ms = now_ms() + RETRY_MS;
+	leave(sp);
+}
+
+/* --- coming --- */
+
+static void on_hello(void *ctx, const struct link_run_state *known, size_t n)
+{
+	struct spare *sp = ctx;
+
+	(void)known;
+	(void)n;
+	sp->ready = true;
+	fill(sp->shape->pool);
+}
+
+static void on_closed(void *ctx, const struct err *why)
+{
+	broken(ctx, why ? why->message : "the guest closed its connection");
+}
+
+static void ignore_run(void *ctx, uint64_t run)
+{
+	(void)ctx;
+	(void)run;
+}
+
+static void ignore_output(void *ctx, uint64_t run, int stream, uint64_t offset, struct str bytes)
+{
+	(void)stream;
+	(void)offset;
+	(void)bytes;
+	ignore_run(ctx, run);
+}
+
+static void ignore_run_end(void *ctx, uint64_t run, const struct link_run_end *end)
+{
+	(void)end;
+	ignore_run(ctx, run);
+}
+
+static void ignore_session(void *ctx, const char *session, int exit_code)
+{
+	(void)ctx;
+	(void)session;
+	(void)exit_code;
+}
+
+/* What a hostile guest tells of runs that nobody has started is not heard. */
+static const struct link_events spare_link_events = {
+	.on_hello = on_hello,
+	.on_run_started = ignore_run,
+	.on_run_output = ignore_output,
+	.on_run_stdin_room = ignore_run,
+	.on_run_end = ignore_run_end,
+	.on_session_end = ignore_session,
+	.on_closed = on_closed,
+};
+
+static struct spare *find_spare(struct pool *p, const char *id)
+{
+	struct shape *s;
+	struct spare *sp;
+
+	DL_FOREACH (p->shapes, s) {
+		DL_FOREACH (s->spares, sp) {
+			if (streq(sp->id, id))
+				return sp;
+		}
+	}
+	return NULL;
+}
+
+struct making {
+	struct pool *pool;
+	char id[37];
+};
+
+static void on_made(void *ctx, const struct err *e)
+{
+	struct making *m = ctx;
+	struct pool *p = m->pool;
+	struct spare *sp = find_spare(p, m->id);
+	struct err ignored;
+
+	free(m);
+	if (!sp) /* it had to leave meanwhile: its destroy comes after this create */
+		return;
+	if (e) {
+		broken(sp, e->message);
+		return;
+	}
+	struct boundary *b = sp->shape->boundary;
+	int fd = b->ops->open_guest(b, sp->id, &ignored);
+	if (fd >= 0)
+		sp->link = link_new(p->core->loop, fd, &spare_link_events, sp);
+	if (!sp->link)
+		broken(sp, "its guest cannot be reached");
+}
+
+static void make_one(struct shape *s)
+{
+	struct spare *sp = xcalloc(1, sizeof *sp);
+	struct making *m = xcalloc(1, sizeof *m);
+	struct boundary_spec spec = s->spec;
+
+	sp->shape = s;
+	random_uuid(sp->id);
+	sp->deadline_ms = now_ms() + PATIENCE_MS;
+	DL_APPEND(s->spares, sp);
+	s->n++;
+	m->pool = s->pool;
+	memcpy(m->id, sp->id, sizeof m->id);
+	spec.id = spec.hostname = sp->id;
+	s->boundary->ops->create(s->boundary, &spec, on_made, m);
+}
+
+static bool making(const struct pool *p)
+{
+	const struct shape *s;
+
+	DL_FOREACH (p->shapes, s) {
+		if (s->spares && !s->spares->prev->ready)
+			return true;
+	}
+	return false;
+}
+
+static void fill(struct pool *p)
+{
+	struct shape *s;
+	uint64_t now = now_ms();
+
+	/* (Before every boundary has said what it has, a new one would be taken for something left over.) */
+	if (p->draining || p->core->lists_pending || p->core->creating || making(p))
+		return;
+	DL_FOREACH (p->shapes, s) {
+		if (s->n < wanted(s) && now >= s->retry_ms) {
+			make_one(s);
+			return;
+		}
+	}
+}
+
+/* --- from outside --- */
+
+static void forget_idlest(struct pool *p)
+{
+	struct shape *s;
+
+	for (s = p->shapes->prev; s != p->shapes && s->fixed; s = s->prev)
+		;
+	s->automatic = s->fixed;
+}
+
+struct link *pool_claim(struct core *c, struct boundary *b, const struct boundary_spec *spec, char ret_id[static 37])
+{
+	struct pool *p = c->pool;
+	struct shape *s = find(p, b, spec);
+
+	if (spec->from_snapshot)
+		return NULL; /* each begins as something else */
+	if (s) {
+		DL_DELETE(p->shapes, s);
+		DL_PREPEND(p->shapes, s);
+	} else if (c->o.spares == 0 || (c->o.spares == CORE_SPARES_DEFAULT && b->ops->spares == 0)) {
+		return NULL;
+	} else {
+		s = shape_new(p, b, spec);
+	}
+	s->automatic = true;
+	s->asked_ms = now_ms();
+	if (p->n > SHAPES_MAX)
+		forget_idlest(p);
+	if (!s->spares || !s->spares->ready)
+		return NULL;
+	struct link *l = take_ptr(&s->spares->link);
+	memcpy(ret_id, s->spares->id, 37);
+	spare_free(s->spares);
+	return l;
+}
+
+void pool_refill(struct core *c)
+{
+	fill(c->pool);
+}
+
+bool pool_exit(struct core *c, const char *id, const char *reason)
+{
+	struct spare *sp = find_spare(c->pool, id);
+
+	if (sp)
+		broken(sp, reason);
+	return sp;
+}
+
+/* --- what the operator wants --- */
+
+static void apply_standing(struct pool *p)
+{
+	struct shape *s;
+	struct standing *st;
+
+	DL_FOREACH (p->shapes, s)
+		s->fixed = 0;
+	LL_FOREACH (p->standing, st) {
+		struct image image = { 0 };
+		struct boundary *b = NULL;
+		struct err e;
+		if (resolve_spec(p->core, &st->spec, NULL, NULL, &b, &image, &e) == 0) {
+			struct boundary_spec spec = shape_of(b, &st->spec, user_of(&st->spec, &image), &image);
+			s = find(p, b, &spec);
+			if (!s)
+				s = shape_new(p, b, &spec);
+			s->fixed = st->size;
+		}
+		image_done(&image);
+	}
+}
+
+static bool same_kind(const struct sandbox_spec *a, const struct sandbox_spec *b)
+{
+	return streq(a->image, b->image) && streq(a->boundary, b->boundary) && streq(a->user, b->user) && streq(a->workdir, b->workdir) &&
+	       same_resources(&a->resources, &b->resources) && a->ephemeral == b->ephemeral;
+}
+
+/* A copy of what shapes a sandbox, with nothing left to defaults that may change. */
+static void kind_of(const struct sandbox_spec *spec, const struct boundary *b, struct sandbox_spec *ret)
+{
+	spec_init(ret);
+	if (spec->image) {
+		free(ret->image);
+		ret->image = xstrdup(spec->image);
+	}
+	ret->boundary = xstrdup(b->ops->name);
+	ret->user = xstrdup(spec->user);
+	ret->workdir = xstrdup(spec->workdir);
+	ret->ephemeral = spec->ephemeral;
+	ret->resources = spec->resources;
+	resources_fill(&ret->resources, ret->ephemeral);
+}
+
+static struct standing *find_standing(struct pool *p, const struct sandbox_spec *kind)
+{
+	struct standing *st;
+
+	LL_FOREACH (p->standing, st) {
+		if (same_kind(&st->spec, kind))
+			return st;
+	}
+	return NULL;
+}
+
+/* Takes the kind. */
+static void set_standing(struct pool *p, struct sandbox_spec *kind, size_t size)
+{
+	struct standing *st = find_standing(p, kind);
+
+	if (!st && size) {
+		st = xcalloc(1, sizeof *st);
+		st->spec = *kind;
+		LL_PREPEND(p->standing, st);
+	} else {
+		spec_done(kind);
+	}
+	if (st && size == 0) {
+		LL_DELETE(p->standing, st);
+		spec_done(&st->spec);
+		free(st);
+	} else if (st) {
+		st->size = size;
+	}
+}
+
+int core_pool_set(struct core *c, const struct sandbox_spec *spec, size_t size, struct err *e)
+{
+	struct image image = { 0 };
+	struct boundary *b = NULL;
+	struct sandbox_spec kind;
+
+	int r = resolve_spec(c, spec, NULL, NULL, &b, &image, e);
+	image_done(&image);
+	if (r < 0)
+		return r;
+	kind_of(spec, b, &kind);
+	r = store_pool_set(c->o.store, &kind, size, e);
+	if (r < 0) {
+		spec_done(&kind);
+		return r;
+	}
+	set_standing(c->pool, &kind, size);
+	pool_sweep(c);
+	return 0;
+}
+
+static int load_standing(void *ctx, const struct sandbox_spec *spec, size_t size)
+{
+	struct sandbox_spec copy;
+
+	spec_copy(&copy, spec);
+	set_standing(ctx, &copy, size);
+	return 0;
+}
+
+void pool_load(struct core *c)
+{
+	store_pool_each(c->o.store, load_standing, c->pool);
+	apply_standing(c->pool);
+}
+
+void core_pool_each(struct core *c, void (*each)(void *ctx, const struct pool_view *v), void *ctx)
+{
+	struct shape *s;
+	struct spare *sp;
+
+	DL_FOREACH (c->pool->shapes, s) {
+		struct pool_view v = {
+			.image_digest = s->spec.image_digest, .boundary = s->boundary->ops->name, .user = s->spec.user, .workdir = s->spec.workdir,
+			.resources = &s->spec.resources, .ephemeral = s->spec.ephemeral, .size = wanted(s), .standing = s->fixed,
+		};
+		DL_FOREACH (s->spares, sp)
+			v.ready += sp->ready;
+		each(ctx, &v);
+	}
+}
+
+/* --- time --- */
+
+void pool_sweep(struct core *c)
+{
+	struct shape *s, *next;
+	uint64_t now = now_ms();
+
+	if (c->pool->draining)
+		return;
+	apply_standing(c->pool);
+
+	DL_FOREACH_SAFE (c->pool->shapes, s, next) {
+		if (s->automatic && now - s->asked_ms > LEASE_MS)
+			s->automatic = false;
+		if (s->spares && !s->spares->prev->ready && now > s->spares->prev->deadline_ms)
+			broken(s->spares->prev, "the guest did not answer within 30 seconds");
+		while (s->n > wanted(s))
+			leave(s->spares->prev);
+		if (s->n == 0 && !s->fixed && !s->automatic)
+			shape_free(s);
+	}
+	fill(c->pool);
+}
+
+void pool_drain(struct core *c, void (*done)(void *ctx), void *ctx)
+{
+	struct pool *p = c->pool;
+	struct shape *s;
+
+	p->draining = true;
+	p->drained = done;
+	p->drained_ctx = ctx;
+	p->leaving++; /* of our own, so that `done` comes once */
+	DL_FOREACH (p->shapes, s) {
+		while (s->spares)
+			leave(s->spares);
+	}
+	on_left(p, NULL);
+}
+
+void pool_free(struct pool *p)
+{
+	struct shape *s, *next;
+
+	DL_FOREACH_SAFE (p->shapes, s, next) {
+		while (s->spares)
+			spare_free(s->spares);
+		shape_free(s);
+	}
+	while (p->standing) {
+		struct standing *st = p->standing;
+		p->standing = st->next;
+		spec_done(&st->spec);
+		free(st);
+	}
+	free(p);
+}

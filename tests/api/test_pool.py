@@ -1,0 +1,95 @@
+"""Sandboxes that are ready before anybody asks."""
+import time
+
+KIND = {"resources": {"memory_mib": 300}, "ephemeral": True}
+
+
+def pool(client, memory=300):
+    items = client.get("/v1/pools").json["items"]
+    found = [p for p in items if p["resources"]["memory_mib"] == memory and p["ephemeral"]]
+    assert len(found) <= 1, items
+    return found[0] if found else {"size": 0, "ready": 0, "standing": 0}
+
+
+def until_ready(client, n):
+    end = time.time() + 60
+    while pool(client)["ready"] != n:
+        assert time.time() < end, client.get("/v1/pools").json
+        time.sleep(0.05)
+
+
+def set_size(client, n, **more):
+    r = client.put("/v1/pools", {**KIND, "size": n, **more})
+    assert r.status == 200, r
+    return r
+
+
+def new(client, **more):
+    r = client.post("/v1/sandboxes", {**KIND, **more})
+    assert r.status == 201 and r.json["state"] == "running", r
+    return r.json
+
+
+def run(client, sandbox, *argv):
+    return client.post(f"/v1/sandboxes/{sandbox['id']}/runs", {"argv": list(argv)}).json
+
+
+def test_a_create_takes_a_ready_one_that_is_as_a_cold_one(client):
+    set_size(client, 6)
+    until_ready(client, 6)
+    warm, cold = new(client, env={"A": "1"}, labels={"l": "x"}), new(client, name="cold-one", env={"A": "1"}, labels={"l": "x"})
+    try:
+        for field in ("image", "image_digest", "boundary", "resources", "env", "labels", "user", "workdir", "lifetime", "network"):
+            assert warm[field] == cold[field], field
+        assert run(client, warm, "hostname")["stdout"].strip() == warm["id"], "its host name is its id"
+        assert run(client, cold, "hostname")["stdout"].strip() == "cold-one"
+        assert run(client, warm, "sh", "-c", "echo $A; id -u; pwd; ls /tmp")["stdout"] == \
+            run(client, cold, "sh", "-c", "echo $A; id -u; pwd; ls /tmp")["stdout"]
+        assert run(client, warm, "sh", "-c", "exit 7")["exit_code"] == 7
+        assert client.get(f"/v1/sandboxes/{warm['id']}").json["state"] == "running"
+    finally:
+        for s in (warm, cold):
+            assert client.delete(f"/v1/sandboxes/{s['id']}").status == 204
+    until_ready(client, 6)
+    set_size(client, 0)
+
+
+def test_ready_ones_are_nobodys(client):
+    before = len(client.get("/v1/sandboxes", {"limit": 1000}).json["items"])
+    set_size(client, 5)
+    until_ready(client, 5)
+    assert len(client.get("/v1/sandboxes", {"limit": 1000}).json["items"]) == before
+    a, b = new(client), new(client)
+    assert a["id"] != b["id"]
+    again = client.post("/v1/sandboxes", {**KIND, "idempotency_key": "pool-1"}).json
+    assert client.post("/v1/sandboxes", {**KIND, "idempotency_key": "pool-1"}).json["id"] == again["id"]
+    for s in (a, b, again):
+        client.delete(f"/v1/sandboxes/{s['id']}")
+    set_size(client, 0)
+
+
+def test_the_operators_wish_outlives_a_restart(own):
+    server, client = own
+    set_size(client, 7)
+    until_ready(client, 7)
+    taken = new(client)
+    assert run(client, taken, "sh", "-c", "echo kept > /tmp/f; echo done")["stdout"] == "done\n"
+    server.kill()
+    client = server.start()
+    assert pool(client)["standing"] == 7
+    until_ready(client, 7)
+    assert [s["id"] for s in client.get("/v1/sandboxes").json["items"]] == [taken["id"]]
+    assert run(client, taken, "cat", "/tmp/f")["stdout"] == "kept\n"
+    client.delete(f"/v1/sandboxes/{taken['id']}")
+    set_size(client, 0)
+    assert pool(client)["standing"] == 0
+
+
+def test_only_an_operator_may_and_nonsense_is_refused(client):
+    key = client.post("/v1/keys", {"name": "plain", "operator": False}).json["key"]
+    plain = client.with_key(key)
+    assert plain.get("/v1/pools").status == 403 and plain.put("/v1/pools", {"size": 1}).status == 403
+    for body, word in (({}, "size"), ({"size": -1}, "size"), ({"size": 10001}, "size"), ({"size": 1, "name": "x"}, "name"),
+                       ({"size": 1, "image": "no-such:1"}, "no-such:1"), ({"size": 1, "boundary": "none"}, "boundary")):
+        r = client.put("/v1/pools", body)
+        assert r.status == 400 and word in r.error["message"], (body, r)
