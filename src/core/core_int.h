@@ -154,6 +154,7 @@ void core_deliver_soon(struct core *c);  /* run_deliver_ready and runs_save_ende
 /* lifecycle.c */
 void lifecycle_boundary_exit(void *ctx, const char *id, const struct boundary_exit *x);
 void lifecycle_adopt(struct sandbox *s); /* after a restart, once its boundary has been asked what is there */
+void lifecycle_made(struct core *c, const char *id, const struct err *e); /* a claimed one that the boundary was still making */
 void lifecycle_sweep(struct sandbox *s, uint64_t now_wall_ms);
 
 /* The sandbox is held by a snapshot until it is done: the transition's generation, or 0 and e. */
@@ -178,9 +179,14 @@ void network_tell(struct sandbox *s); /* the edge what it may */
 struct pool *pool_new(struct core *c);
 void pool_load(struct core *c); /* what the operator wants, from the store */
 void pool_free(struct pool *p);
-/* A ready sandbox of this shape (spec's id and hostname do not count): its id, which is its host name too, and its connection.
- * NULL: none is ready. Either way the shape has been asked for, and is kept filled for a while. */
-struct link *pool_claim(struct core *c, struct boundary *b, const struct boundary_spec *spec, char ret_id[static 37]);
+struct claim {
+	char id[37];       /* which is its host name, too */
+	struct link *link; /* NULL: the boundary is still making it, and lifecycle_made will be called */
+	bool ready;        /* its guest has said hello */
+};
+/* A sandbox of this shape that is ready, or is being made (spec's id and hostname do not count). False: there is none. Either way the
+ * shape has been asked for, and is kept filled for a while. */
+bool pool_claim(struct core *c, struct boundary *b, const struct boundary_spec *spec, struct claim *ret);
 void pool_refill(struct core *c); /* when nothing more urgent is to be done */
 bool pool_exit(struct core *c, const char *id, const char *reason); /* false: it is none of the pool */
 void pool_sweep(struct core *c);

@@ -392,12 +392,8 @@ static void name_it(struct boundary_spec *b, const struct sandbox *s, char hostn
 	b->hostname = hostname;
 }
 
-static void on_boundary_up(void *ctx, const struct err *e)
+static void boundary_up(struct sandbox *s, const struct err *e)
 {
-	struct sandbox *s = step_take(ctx);
-
-	if (!s)
-		return;
 	if (!e) {
 		s->reopened = 0;
 		connect_guest(s);
@@ -407,6 +403,22 @@ static void on_boundary_up(void *ctx, const struct err *e)
 		enter_state(s, SANDBOX_ERROR, e->message);
 		end(s, e);
 	}
+}
+
+static void on_boundary_up(void *ctx, const struct err *e)
+{
+	struct sandbox *s = step_take(ctx);
+
+	if (s)
+		boundary_up(s, e);
+}
+
+void lifecycle_made(struct core *c, const char *id, const struct err *e)
+{
+	struct sandbox *s = core_find(c, NULL, id);
+
+	if (s && s->under_way == V_CREATE) /* else it is being deleted: that comes after this create */
+		boundary_up(s, e);
 }
 
 /* The same idempotency key again: the sandbox that the first call made. */
@@ -477,28 +489,47 @@ static void create_again(struct sandbox *s, sandbox_done_fn done, void *ctx)
 	}
 }
 
+static void begin_create(struct sandbox *s, sandbox_done_fn done, void *ctx)
+{
+	s->counted = true;
+	s->core->creating++;
+	s->under_way = V_CREATE;
+	wait_for(s, done, ctx);
+}
+
 /* From nothing: the boundary is asked, and its answer and the guest's hello are waited for. */
 static void create_cold(struct sandbox *s, struct boundary_spec *bs, sandbox_done_fn done, void *ctx)
 {
 	char hostname[SPEC_HOSTNAME_MAX + 1];
 
-	s->counted = true;
-	s->core->creating++;
-	s->under_way = V_CREATE;
-	wait_for(s, done, ctx);
+	begin_create(s, done, ctx);
 	name_it(bs, s, hostname);
 	s->boundary->ops->create(s->boundary, bs, on_boundary_up, step_new(s));
 }
 
-/* One that waited in the pool, up and connected. */
-static void create_claimed(struct sandbox *s, struct link *ready, sandbox_done_fn done, void *ctx)
+/* One of the pool: up and connected, or on its way there. */
+static void create_claimed(struct sandbox *s, const struct claim *claim, sandbox_done_fn done, void *ctx)
 {
-	s->link = ready;
-	s->link_seq++;
+	if (claim->link) {
+		s->link = claim->link;
+		s->link_seq++;
+		link_set_events(s->link, &sandbox_link_events, s);
+		s->hello_deadline_ms = claim->ready ? 0 : now_ms() + HELLO_TIMEOUT_MS;
+	}
+	if (!claim->ready) {
+		begin_create(s, done, ctx);
+		return;
+	}
 	s->hello = true;
-	link_set_events(ready, &sandbox_link_events, s);
 	core_emit(s->core, "sandbox.state", s, SANDBOX_CREATING, NULL);
 	done(ctx, NULL, s);
+}
+
+static void unclaim(struct boundary *b, const struct claim *claim)
+{
+	if (claim->link)
+		link_free(claim->link);
+	b->ops->destroy(b, claim->id, ignore_answer, NULL);
 }
 
 void core_create(struct core *c, const char *tenant, const char *key_id, const struct sandbox_spec *spec, sandbox_done_fn done, void *ctx)
@@ -521,7 +552,7 @@ void core_create_from(struct core *c, const char *tenant, const char *key_id, co
 	struct sandbox_spec filled = { 0 };
 	struct image image = { 0 };
 	struct boundary *b = NULL;
-	char id[37];
+	struct claim claim = { 0 };
 	struct err e;
 
 	struct sandbox *s = find_idempotent(c, tenant, spec->idempotency_key);
@@ -543,16 +574,14 @@ void core_create_from(struct core *c, const char *tenant, const char *key_id, co
 	struct boundary_spec bs = shape_of(b, spec, user_of(spec, &image), &image);
 	if (from)
 		bs.from_snapshot = from->row.id;
-	struct link *ready = spec->name || spec->hostname ? NULL : pool_claim(c, b, &bs, id);
-	if (!ready)
-		random_uuid(id);
-	bs.id = id;
-	rc = make_row(c, tenant, key_id, spec, b, &bs, ready ? SANDBOX_RUNNING : SANDBOX_CREATING, &row, &e);
+	bool claimed = !spec->name && !spec->hostname && pool_claim(c, b, &bs, &claim);
+	if (!claimed)
+		random_uuid(claim.id);
+	bs.id = claim.id;
+	rc = make_row(c, tenant, key_id, spec, b, &bs, claim.ready ? SANDBOX_RUNNING : SANDBOX_CREATING, &row, &e);
 	if (rc < 0) {
-		if (ready) {
-			link_free(ready);
-			b->ops->destroy(b, id, ignore_answer, NULL);
-		}
+		if (claimed)
+			unclaim(b, &claim);
 		sandbox_row_done(&row);
 		spec_done(&filled);
 		image_done(&image);
@@ -565,8 +594,8 @@ void core_create_from(struct core *c, const char *tenant, const char *key_id, co
 	core_emit(c, "sandbox.created", s, SANDBOX_CREATING, NULL);
 	if (from)
 		snapshot_used(from);
-	if (ready)
-		create_claimed(s, ready, done, ctx);
+	if (claimed)
+		create_claimed(s, &claim, done, ctx);
 	else
 		create_cold(s, &bs, done, ctx);
 	spec_done(&filled);

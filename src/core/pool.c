@@ -4,22 +4,22 @@
  * a cold create of this request would have made. Each shape that was asked for lately, or that the operator wants, has
  * a number of ready sandboxes it is filled up to: one after the other, and not while callers' own creates are under way. A ready
  * one is known to the boundary and to nobody else: it has no record in the store, so a daemon that finds it after a crash removes it as
- * it does everything without a record. Claiming is the daemon's own work only: its id and its open connection are given away. */
+ * it does everything without a record. Claiming is the daemon's own work only: its id and its open connection are given away. One that is
+ * still being made is given away as well: to begin another one beside it would only make both late. */
 #include "base/log.h"
 #include "core/core_int.h"
 
 #include <errno.h>
 #include <stdio.h>
 
-enum { LEASE_MS = 60000, /* how long an automatic shape is kept filled after it was last asked for */
-       PATIENCE_MS = 30000, RETRY_MS = 5000, SHAPES_MAX = 32 };
+enum { LEASE_MS = 60000 /* how long an automatic shape is kept filled after it was last asked for */, RETRY_MS = 5000, SHAPES_MAX = 32 };
 
 struct spare {
 	struct shape *shape;
 	char id[37];
 	struct link *link;
 	bool ready;             /* the guest has said hello */
-	uint64_t deadline_ms;   /* until it does */
+	uint64_t deadline_ms;   /* until it does; 0 while the boundary is at it, which always answers */
 	struct spare *prev, *next;
 };
 
@@ -265,10 +265,14 @@ static void on_made(void *ctx, const struct err *e)
 	struct pool *p = m->pool;
 	struct spare *sp = find_spare(p, m->id);
 	struct err ignored;
+	char id[37];
 
+	memcpy(id, m->id, sizeof id);
 	free(m);
-	if (!sp) /* it had to leave meanwhile: its destroy comes after this create */
+	if (!sp) {
+		lifecycle_made(p->core, id, e);
 		return;
+	}
 	if (e) {
 		broken(sp, e->message);
 		return;
@@ -277,6 +281,7 @@ static void on_made(void *ctx, const struct err *e)
 	int fd = b->ops->open_guest(b, sp->id, &ignored);
 	if (fd >= 0)
 		sp->link = link_new(p->core->loop, fd, &spare_link_events, sp);
+	sp->deadline_ms = now_ms() + HELLO_TIMEOUT_MS;
 	if (!sp->link)
 		broken(sp, "its guest cannot be reached");
 }
@@ -289,7 +294,6 @@ static void make_one(struct shape *s)
 
 	sp->shape = s;
 	random_uuid(sp->id);
-	sp->deadline_ms = now_ms() + PATIENCE_MS;
 	DL_APPEND(s->spares, sp);
 	s->n++;
 	m->pool = s->pool;
@@ -336,18 +340,18 @@ static void forget_idlest(struct pool *p)
 	s->automatic = s->fixed;
 }
 
-struct link *pool_claim(struct core *c, struct boundary *b, const struct boundary_spec *spec, char ret_id[static 37])
+bool pool_claim(struct core *c, struct boundary *b, const struct boundary_spec *spec, struct claim *ret)
 {
 	struct pool *p = c->pool;
 	struct shape *s = find(p, b, spec);
 
 	if (spec->from_snapshot)
-		return NULL; /* each begins as something else */
+		return false; /* each begins as something else */
 	if (s) {
 		DL_DELETE(p->shapes, s);
 		DL_PREPEND(p->shapes, s);
 	} else if (c->o.spares == 0 || (c->o.spares == CORE_SPARES_DEFAULT && b->ops->spares == 0)) {
-		return NULL;
+		return false;
 	} else {
 		s = shape_new(p, b, spec);
 	}
@@ -355,12 +359,12 @@ struct link *pool_claim(struct core *c, struct boundary *b, const struct boundar
 	s->asked_ms = now_ms();
 	if (p->n > SHAPES_MAX)
 		forget_idlest(p);
-	if (!s->spares || !s->spares->ready)
-		return NULL;
-	struct link *l = take_ptr(&s->spares->link);
-	memcpy(ret_id, s->spares->id, 37);
+	if (!s->spares)
+		return false;
+	*ret = (struct claim){ .link = take_ptr(&s->spares->link), .ready = s->spares->ready };
+	memcpy(ret->id, s->spares->id, sizeof ret->id);
 	spare_free(s->spares);
-	return l;
+	return true;
 }
 
 void pool_refill(struct core *c)
@@ -521,7 +525,7 @@ void pool_sweep(struct core *c)
 	DL_FOREACH_SAFE (c->pool->shapes, s, next) {
 		if (s->automatic && now - s->asked_ms > LEASE_MS)
 			s->automatic = false;
-		if (s->spares && !s->spares->prev->ready && now > s->spares->prev->deadline_ms)
+		if (s->spares && !s->spares->prev->ready && s->spares->prev->deadline_ms && now > s->spares->prev->deadline_ms)
 			broken(s->spares->prev, "the guest did not answer within 30 seconds");
 		while (s->n > wanted(s))
 			leave(s->spares->prev);
