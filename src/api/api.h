@@ -97,6 +97,15 @@ void api_snapshot_delete(struct api *a, const struct caller *c, const char *ref,
 /* `count` children (1 to 100) that begin with the files of the parent, or none and the reason. name: of a single one, or NULL. */
 void api_sandbox_fork(struct api *a, const struct caller *c, const char *ref, size_t count, const char *name, api_fork_fn done, void *ctx);
 
+/* --- build contexts (api/context.c): archives that come before a build, in parts, kept by the hash of their content --- */
+#define API_CONTEXT_PARTS_MAX 10000
+/* upload: 32 random hex digits of the caller's for one archive; part 1, 2, ...: a descriptor to write it to, the caller's. */
+int api_context_put(struct api *a, const char *upload, unsigned part, struct err *e);
+int api_context_commit(struct api *a, const struct caller *c, const char *hash, const char *upload, struct err *e); /* hash: 32 hex digits */
+void api_context_abort(struct api *a, const char *upload);
+/* To read that part; -ENOENT: there are no more, or no such archive. */
+int api_context_open(struct api *a, const struct caller *c, const char *hash, unsigned part, struct err *e);
+
 /* --- runs --- */
 typedef void (*api_run_fn)(void *ctx, const struct err *e, const struct run_view *r);
 /* Answers as soon as the run has its id (state QUEUED or RUNNING): everything else by the calls below. */

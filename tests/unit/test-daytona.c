@@ -107,8 +107,9 @@ static void test_create_refused(void **state)
 		{ "{\"snapshot\":\"default\",\"buildInfo\":{\"dockerfileContent\":\"FROM default\\n\"}}", 400, "not both" },
 		{ "{\"buildInfo\":{}}", 400, "dockerfileContent is required" },
 		{ "{\"buildInfo\":3}", 400, "buildInfo must be" },
-		{ "{\"buildInfo\":{\"dockerfileContent\":\"FROM default\\nRUN make\\n\"}}", 422, "RUN" },
-		{ "{\"buildInfo\":{\"dockerfileContent\":\"FROM default\",\"contextHashes\":[\"x\"]}}", 422, "local files" },
+		{ "{\"buildInfo\":{\"dockerfileContent\":\"FROM default\\nSHELL [\\\"x\\\"]\\n\"}}", 422, "SHELL" },
+		{ "{\"buildInfo\":{\"dockerfileContent\":\"FROM default\\nCOPY a /b\\n\"}}", 400, "contextHashes" },
+		{ "{\"buildInfo\":{\"dockerfileContent\":\"FROM default\",\"contextHashes\":{}}}", 400, "contextHashes" },
 		{ "{\"name\":\"a\\u0000b\"}", 400, "JSON" },
 		{ "{\"name\":\"\xff\"}", 400, "JSON" },
 		{ "{", 400, "JSON" },
@@ -146,9 +147,15 @@ static void test_dockerfile(void **state)
 		{ "FROM a\nUSER bob\nLABEL x=y\nEXPOSE 80\nCMD [\"sleep\", \"infinity\"]\n", "a", ERR_NONE },
 		{ "FROM a\nENTRYPOINT tail -f /dev/null\nCMD [\"/bin/bash\"]\n", "a", ERR_NONE },
 		{ "FROM a\nENV A=1 \\\n # in between\n B=\"2 3\"\nENV C the rest\n", "a", ERR_NONE },
-		{ "FROM a\nCMD [\"nginx\"]\n", NULL, ERR_UNSUPPORTED },
-		{ "FROM a\nCMD [\"sh\", \"-c\", \"x\"]\n", NULL, ERR_UNSUPPORTED },
-		{ "FROM a\nRUN x\n", NULL, ERR_UNSUPPORTED },
+		{ "FROM a\nCMD [\"nginx\"]\n", "a", ERR_NONE },
+		{ "FROM a\nARG V=1\nRUN x --y=$V\nCOPY --chown=u:g a b /c/\nADD d /e\n", "a", ERR_NONE },
+		{ "ARG V=3.12\nFROM p:${V}\nWORKDIR /a\nWORKDIR b\nENV P=/x:$PATH\n", "p:3.12", ERR_NONE },
+		{ "FROM a\nRUN --mount=type=cache x\n", NULL, ERR_UNSUPPORTED },
+		{ "FROM a\nRUN <<E\n", NULL, ERR_UNSUPPORTED },
+		{ "FROM a\nCOPY --from=b c d\n", NULL, ERR_UNSUPPORTED },
+		{ "FROM a\nADD http://x/y /z\n", NULL, ERR_UNSUPPORTED },
+		{ "FROM a\nCOPY x\n", NULL, ERR_INVALID },
+		{ "FROM a\nENV 1=2\n", NULL, ERR_INVALID },
 		{ "FROM a\nFROM b\n", NULL, ERR_UNSUPPORTED },
 		{ "RUN x\n", NULL, ERR_INVALID },
 		{ "FROM\n", NULL, ERR_INVALID },
@@ -167,8 +174,40 @@ static void test_dockerfile(void **state)
 			assert_string_equal(pairs_get(&f.env, "B"), "2 3");
 			assert_string_equal(pairs_get(&f.env, "C"), "the rest");
 		}
+		if (i == 6) {
+			assert_int_equal(f.n_steps, 4);
+			assert_true(f.needs_build && f.needs_context);
+			assert_string_equal(f.steps[1].text, "x --y=$V");
+			assert_string_equal(f.steps[2].chown, "u:g");
+			assert_string_equal(f.steps[2].argv[2], "/c/");
+		}
+		if (i == 7) {
+			assert_string_equal(f.workdir, "/a/b");
+			assert_true(f.needs_build && !f.needs_context);
+		}
 		dockerfile_done(&f);
 	}
+}
+
+static void test_dockerfile_expansion(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *is;
+	} cases[] = {
+		{ "a$X-b", "a1-b" },	{ "${X}2", "12" },	     { "\\$X", "$X" },	 { "$NOBODY.", "." },	{ "${Y:-word}", "word" }, { "${X:-word}", "1" },
+		{ "${X:+set}", "set" }, { "${Y:+set}", "" }, { "$Z", "two" }, { "${X", "${X" },    { "$", "$" },		  { "100%", "100%" },
+	};
+	struct pairs first = { 0 }, second = { 0 };
+	pairs_add(&first, "X", "1");
+	pairs_add(&second, "X", "hidden");
+	pairs_add(&second, "Z", "two");
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		auto_free char *got = dockerfile_expand(cases[i].text, &first, &second);
+		assert_string_equal(got, cases[i].is);
+	}
+	pairs_done(&first);
+	pairs_done(&second);
 }
 
 static void test_lists(void **state)
@@ -217,7 +256,9 @@ static void test_lists(void **state)
 	assert_int_equal(ask("GET", "/snapshots/default", NULL), 200);
 	assert_string_equal(text("state"), "active");
 	assert_int_equal(ask("GET", "/snapshots/none", NULL), 404);
-	assert_int_equal(ask("POST", "/snapshots", "{\"name\":\"x\"}"), 422);
+	assert_int_equal(ask("POST", "/snapshots", "{\"name\":\"x\"}"), 400);
+	assert_int_equal(ask("POST", "/snapshots", "{\"name\":\"a b\",\"imageName\":\"default\"}"), 400);
+	assert_int_equal(ask("POST", "/snapshots", "{\"name\":\"x\",\"imageName\":\"default\",\"buildInfo\":{\"dockerfileContent\":\"FROM a\"}}"), 400);
 	assert_int_equal(ask("GET", "/volumes", NULL), 200);
 	assert_int_equal(ask("POST", "/volumes", "{\"name\":\"x\"}"), 422);
 }
@@ -255,8 +296,36 @@ static void test_changes(void **state)
 	assert_int_equal(ask("POST", AT("/start"), NULL), 200);
 	assert_string_equal(text("state"), "started");
 	assert_int_equal(ask("POST", AT("/pause"), NULL), 422);
-	assert_int_equal(ask("POST", AT("/archive"), NULL), 422);
-	assert_int_equal(ask("POST", AT("/fork"), "{}"), 422);
+	assert_int_equal(ask("POST", AT("/archive"), NULL), 400);
+	assert_int_equal(ask("POST", AT("/recover"), NULL), 400);
+	assert_int_equal(ask("POST", AT("/stop?force=false"), NULL), 200);
+	assert_int_equal(ask("POST", AT("/archive"), NULL), 200);
+	assert_string_equal(text("state"), "archived");
+	assert_int_equal(ask("POST", AT("/start"), NULL), 200);
+	assert_string_equal(text("state"), "started");
+	assert_int_equal(ask("POST", AT("/stop?force=false"), NULL), 200);
+	assert_string_equal(text("state"), "stopped");
+	assert_int_equal(ask("POST", AT("/start"), NULL), 200);
+	assert_int_equal(ask("POST", AT("/fork"), "{}"), 200);
+	assert_int_equal(ask("POST", "/sandbox/nobody/fork", "{}"), 404);
+	assert_int_equal(ask("POST", AT("/snapshot"), "{}"), 400);
+	assert_int_equal(ask("POST", AT("/snapshot"), "{\"name\":\"s\",\"includeMemory\":true}"), 422);
+	assert_int_equal(ask("POST", AT("/snapshot"), "{\"name\":\"snap:1\"}"), 200);
+	assert_string_equal(text("id"), box);
+	assert_int_equal(ask("GET", "/snapshots/snap:1", NULL), 200);
+	assert_string_equal(text("state"), "active");
+	assert_string_equal(text("sourceSandboxId"), box);
+	assert_int_equal(number("cpu"), 2);
+	assert_int_equal(number("mem"), 2);
+	assert_int_equal(ask("POST", "/snapshots/snap:1/deactivate", NULL), 204);
+	assert_int_equal(ask("POST", "/sandbox", "{\"snapshot\":\"snap:1\"}"), 400);
+	assert_non_null(strstr(text("message"), "inactive"));
+	assert_int_equal(ask("POST", "/snapshots/snap:1/activate", NULL), 200);
+	assert_string_equal(text("state"), "active");
+	assert_int_equal(ask("POST", "/sandbox", "{\"snapshot\":\"snap:1\"}"), 200);
+	assert_string_equal(text("snapshot"), "snap:1");
+	assert_int_equal(ask("DELETE", "/snapshots/snap:1", NULL), 200);
+	assert_int_equal(ask("GET", "/snapshots/snap:1", NULL), 404);
 #undef AT
 }
 
@@ -519,7 +588,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_create, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_create_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_image, setup, teardown),
-		cmocka_unit_test(test_dockerfile),
+		cmocka_unit_test(test_dockerfile), cmocka_unit_test(test_dockerfile_expansion),
 		cmocka_unit_test_setup_teardown(test_lists, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_changes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_execute, setup, teardown),

@@ -1,4 +1,4 @@
-/* What is listed: sandboxes by cursor and by page, snapshots (our images), volumes, the server's own settings. */
+/* What is listed: sandboxes by cursor and by page, volumes, the server's own settings. */
 #include "dialect/daytona/internal.h"
 
 #include <errno.h>
@@ -234,7 +234,7 @@ static void handle_list(struct request *r, void *daytona)
 	filter_done(&f);
 }
 
-static json_t *page_json(json_t *items, uint64_t total, int64_t page, size_t limit)
+json_t *page_json(json_t *items, uint64_t total, int64_t page, size_t limit)
 {
 	json_t *o = json_object();
 	put(o, "items", items);
@@ -262,107 +262,6 @@ static void handle_paginated(struct request *r, void *daytona)
 		req_reply_json(r, 200, page_json(json_incref(f.items), total, f.page, f.q.limit));
 	free(next);
 	filter_done(&f);
-}
-
-/* --- snapshots: the images that are here --- */
-
-static json_t *snapshot_json(const struct daytona *d, const struct image_view *v, const char *name)
-{
-	struct server_info info = { 0 };
-	api_info(d->api, NULL, &info);
-	json_t *o = json_object();
-	put(o, "id", json_string(v->digest));
-	put(o, "organizationId", json_string("local"));
-	put(o, "general", json_true());
-	put(o, "name", textz_json(name));
-	put(o, "imageName", textz_json(name));
-	put(o, "state", json_string("active"));
-	put(o, "size", number_json((double)v->size_bytes / (1U << 30)));
-	put(o, "entrypoint", json_null());
-	put(o, "cpu", number_json(info.defaults ? info.defaults->cpus : 0));
-	put(o, "gpu", json_integer(0));
-	put(o, "mem", number_json(info.defaults ? (double)info.defaults->memory_mib / 1024 : 0));
-	put(o, "disk", number_json(info.defaults ? (double)info.defaults->disk_mib / 1024 : 0));
-	put(o, "errorReason", json_null());
-	put(o, "createdAt", time_json(v->created_ms));
-	put(o, "updatedAt", time_json(v->created_ms));
-	put(o, "lastUsedAt", json_null());
-	put(o, "sourceSandboxId", json_null());
-	put(o, "ref", json_string(v->digest));
-	return o;
-}
-
-struct snapshot_list {
-	struct daytona *d;
-	json_t *items;
-};
-
-static void add_snapshot(void *ctx, const struct image_view *v)
-{
-	struct snapshot_list *l = ctx;
-	if (!v->names || !v->names[0])
-		json_array_append_new(l->items, snapshot_json(l->d, v, v->digest));
-	for (size_t i = 0; v->names && v->names[i]; i++)
-		json_array_append_new(l->items, snapshot_json(l->d, v, v->names[i]));
-}
-
-static void handle_snapshots(struct request *r, void *daytona)
-{
-	struct snapshot_list l = { .d = daytona, .items = json_array() };
-	struct err e = { 0 };
-	int64_t page = 1, limit = 100;
-	const char *text;
-	int rc = 0;
-	if ((text = req_query(r, "page")))
-		rc = parse_int("page", text, 1, 1000000000, &page, &e);
-	if (rc >= 0 && (text = req_query(r, "limit")))
-		rc = parse_int("limit", text, 1, 200, &limit, &e);
-	if (rc >= 0)
-		rc = api_image_list(l.d->api, caller_of(r), add_snapshot, &l, &e);
-	if (rc < 0)
-		fail(r, &e);
-	else {
-		json_t *items = json_array();
-		size_t total = json_array_size(l.items), from = (size_t)((page - 1) * limit);
-		for (size_t i = from; i < total && i < from + (size_t)limit; i++)
-			json_array_append(items, json_array_get(l.items, i));
-		req_reply_json(r, 200, page_json(items, total, page, (size_t)limit));
-	}
-	json_decref(l.items);
-}
-
-static void handle_snapshot(struct request *r, void *daytona)
-{
-	struct daytona *d = daytona;
-	struct err e = { 0 };
-	struct image_view v;
-	const char *ref = req_path_arg(r, "snapshot");
-	if (api_image_get(d->api, caller_of(r), ref, &v, &e) < 0)
-		fail(r, &e);
-	else
-		req_reply_json(r, 200, snapshot_json(d, &v, streq(ref, v.digest) && v.names && v.names[0] ? v.names[0] : ref));
-}
-
-static void handle_snapshot_delete(struct request *r, void *daytona)
-{
-	struct daytona *d = daytona;
-	struct err e = { 0 };
-	if (api_image_remove(d->api, caller_of(r), req_path_arg(r, "snapshot"), &e) < 0)
-		fail(r, &e);
-	else
-		req_reply_empty(r, 200);
-}
-
-static void handle_snapshot_create(struct request *r, void *daytona)
-{
-	(void)daytona;
-	fail_code(r, 422, "UNPROCESSABLE_ENTITY", "snapshots cannot be created through this API yet: add an image with `caisson image add`, then use its name");
-}
-
-/* Every image is always usable. */
-static void handle_snapshot_activate(struct request *r, void *daytona)
-{
-	handle_snapshot(r, daytona);
 }
 
 /* --- volumes, settings --- */
@@ -409,11 +308,6 @@ static void handle_config(struct request *r, void *daytona)
 static const struct route routes[] = {
 	{ .method = "GET", .pattern = "/sandbox", .handle = handle_list },
 	{ .method = "GET", .pattern = "/sandbox/paginated", .handle = handle_paginated },
-	{ .method = "GET", .pattern = "/snapshots", .handle = handle_snapshots },
-	{ .method = "POST", .pattern = "/snapshots", .handle = handle_snapshot_create },
-	{ .method = "GET", .pattern = "/snapshots/{snapshot}", .handle = handle_snapshot },
-	{ .method = "DELETE", .pattern = "/snapshots/{snapshot}", .handle = handle_snapshot_delete },
-	{ .method = "POST", .pattern = "/snapshots/{snapshot}/activate", .handle = handle_snapshot_activate },
 	{ .method = "GET", .pattern = "/volumes", .handle = handle_volumes },
 	{ .method = "POST", .pattern = "/volumes", .handle = handle_no_volumes },
 	{ .method = "GET", .pattern = "/volumes/{volume}", .handle = handle_no_volume },

@@ -1,6 +1,5 @@
 /* POST /sandbox: what a client asks for, as a sandbox_spec. */
-#include "dialect/daytona/dockerfile.h"
-#include "dialect/daytona/internal.h"
+#include "dialect/daytona/build.h"
 
 #include <errno.h>
 
@@ -10,7 +9,10 @@ struct creation {
 	struct call call;
 	struct sandbox_spec spec;
 	json_t *extra;
+	struct dockerfile dockerfile; /* of buildInfo */
+	char **hashes;
 	char *made_workdir; /* of a Dockerfile: made before the first command */
+	char **command;     /* what the image runs by itself, or NULL */
 	char *id;
 	struct api_op *op;
 	struct err why;
@@ -21,8 +23,12 @@ static void creation_drop(struct call *c)
 	struct creation *x = container_of(c, struct creation, call);
 	if (x->op)
 		api_op_cancel(x->op);
+	build_forget_starter(c->d, x);
 	spec_done(&x->spec);
 	json_decref(x->extra);
+	dockerfile_done(&x->dockerfile);
+	strv_free(x->hashes);
+	strv_free(x->command);
 	free(x->made_workdir);
 	free(x->id);
 }
@@ -42,46 +48,75 @@ static int text_field(const json_t *body, const char *key, char **to, struct err
 	return rc;
 }
 
+/* An array of strings as a vector; NULL for anything else. */
+static char **texts_of(const json_t *array)
+{
+	size_t n = json_array_size(array);
+	char **v = n ? xcalloc(n + 1, sizeof *v) : NULL;
+	for (size_t i = 0; i < n; i++)
+		v[i] = xstrdup(json_string_value(json_array_get(array, i)) ? json_string_value(json_array_get(array, i)) : "");
+	return v;
+}
+
+/* snapshot: one of the caller's, else an image. */
+static int from_snapshot(struct creation *x, const char *ref, struct err *e)
+{
+	json_t *kept = NULL;
+	int rc = snapshot_usable(x->call.d, &x->call.caller, ref, &kept, e);
+	if (rc > 0) {
+		x->spec.from_snapshot = xstrdup(ref);
+		json_object_set_new(x->extra, "snapshot", textz_json(ref));
+		json_t *info = json_object_get(kept, "buildInfo"), *entrypoint = json_object_get(kept, "entrypoint");
+		if (info)
+			json_object_set(x->extra, "buildInfo", info);
+		x->command = texts_of(entrypoint);
+	} else if (rc == 0) {
+		replace(&x->spec.image, xstrdup(ref));
+	}
+	json_decref(kept);
+	return rc < 0 ? rc : 0;
+}
+
+static int from_build(struct creation *x, const json_t *info, struct err *e)
+{
+	const char *text = NULL;
+	struct dockerfile *f = &x->dockerfile;
+	int rc = build_info(info, f, &x->hashes, &text, e);
+	if (rc < 0)
+		return rc;
+	replace(&x->spec.image, xstrdup(f->image));
+	if (f->user)
+		replace(&x->spec.user, xstrdup(f->user));
+	if (f->workdir)
+		replace(&x->spec.workdir, xstrdup(f->workdir));
+	if (f->needs_build) {
+		json_object_set_new(x->extra, "build", json_string("running"));
+	} else {
+		x->made_workdir = xstrdup(f->workdir);
+		for (size_t i = 0; i < f->env.n; i++)
+			pairs_add(&x->spec.env, f->env.v[i].key, f->env.v[i].value);
+	}
+	x->command = strv_copy(f->entrypoint ? f->entrypoint : f->cmd);
+	json_object_set_new(x->extra, "buildInfo", build_info_json(text, f->image));
+	return 0;
+}
+
 static int image(const json_t *body, struct creation *x, struct err *e)
 {
 	const json_t *build = json_object_get(body, "buildInfo");
-	int rc = text_field(body, "snapshot", &x->spec.image, e);
-	if (rc < 0 || !build || json_is_null(build))
+	const char *ref = NULL;
+	int rc = want_text(body, "snapshot", &ref, e);
+	if (rc < 0)
 		return rc;
-	if (!json_is_object(build))
+	bool built = build && !json_is_null(build);
+	if (built && !json_is_object(build))
 		return err_set(e, ERR_INVALID, EINVAL, "buildInfo must be an object");
-	if (rc > 0)
+	if (built && ref && *ref)
 		return err_set(e, ERR_INVALID, EINVAL, "give snapshot or buildInfo, not both");
-	const char *text = NULL;
-	const json_t *hashes = NULL;
-	if ((rc = want_text(build, "dockerfileContent", &text, e)) < 0 || (rc = want_array(build, "contextHashes", &hashes, e)) < 0)
-		return rc;
-	if (!text)
-		return err_set(e, ERR_INVALID, EINVAL, "buildInfo.dockerfileContent is required");
-	if (hashes && json_array_size(hashes))
-		return err_set(e, ERR_UNSUPPORTED, 0, "images built from local files are not supported yet");
-	struct dockerfile f = { 0 };
-	rc = dockerfile_parse(str_of(text), &f, e);
-	if (rc == 0) {
-		replace(&x->spec.image, take_ptr(&f.image));
-		if (f.user)
-			replace(&x->spec.user, take_ptr(&f.user));
-		if (f.workdir) {
-			x->made_workdir = xstrdup(f.workdir);
-			replace(&x->spec.workdir, take_ptr(&f.workdir));
-		}
-		for (size_t i = 0; i < f.env.n; i++)
-			pairs_add(&x->spec.env, f.env.v[i].key, f.env.v[i].value);
-		char now[25];
-		format_iso8601(now_unix_ms(), now);
-		json_object_set_new(x->extra, "buildInfo",
-		                    json_pack("{s:s, s:s, s:s, s:s}", "dockerfileContent", text, "createdAt", now, "updatedAt", now, "snapshotRef", x->spec.image));
-	}
-	dockerfile_done(&f);
-	return rc;
+	return built ? from_build(x, build, e) : ref && *ref ? from_snapshot(x, ref, e) : 0;
 }
 
-static int resources(const json_t *body, struct resources *res, struct err *e)
+int want_resources(const json_t *body, struct resources *res, struct err *e)
 {
 	double cpu = 0, memory = 0, disk = 0, gpu = 0;
 	int rc;
@@ -159,7 +194,7 @@ static int decode(const json_t *body, struct creation *x, struct err *e)
 	if ((rc = refuse_unsupported(body, e)) < 0 || (rc = text_field(body, "name", &x->spec.name, e)) < 0 || (rc = image(body, x, e)) < 0 ||
 	    (rc = text_field(body, "user", &x->spec.user, e)) < 0 || (rc = want_pairs(body, "env", &x->spec.env, e)) < 0 ||
 	    (rc = want_pairs(body, "labels", &x->spec.labels, e)) < 0 || (rc = want_bool(body, "public", &open, e)) < 0 ||
-	    (rc = want_text(body, "target", &target, e)) < 0 || (rc = resources(body, &x->spec.resources, e)) < 0 || (rc = lifetime(body, x, e)) < 0)
+	    (rc = want_text(body, "target", &target, e)) < 0 || (rc = want_resources(body, &x->spec.resources, e)) < 0 || (rc = lifetime(body, x, e)) < 0)
 		return rc;
 	rc = network_decode(body, &wish, e);
 	x->spec.network = wish.mode;
@@ -175,8 +210,29 @@ static int decode(const json_t *body, struct creation *x, struct err *e)
 	return 0;
 }
 
+static void on_command(void *ctx, const struct err *e, const struct run_view *r)
+{
+	(void)ctx, (void)r;
+	if (e)
+		log_warn("msg=\"the command of an image could not be started: %s\"", e->message);
+}
+
+/* What the image runs by itself, if that is more than to wait. */
+static void start_command(struct creation *x)
+{
+	struct run_spec run;
+	if (!x->command || command_only_waits(x->command))
+		return;
+	run_spec_init(&run);
+	run.argv = take_ptr(&x->command);
+	run.detach = true;
+	api_run_start(x->call.d->api, &x->call.caller, x->id, &run, on_command, x->call.d);
+	run_spec_done(&run);
+}
+
 static void answer_created(struct creation *x)
 {
+	start_command(x);
 	struct sandbox_view v;
 	struct err e = { 0 };
 	if (api_sandbox_get(x->call.d->api, &x->call.caller, x->id, &v, &e) < 0) {
@@ -236,6 +292,20 @@ static void on_created(void *ctx, const struct err *e, const struct sandbox_view
 		undo(x, &why);
 }
 
+/* The sandbox is there, its image's steps are still to be done in it: answered as it is now. */
+static void on_build_started(void *ctx, const struct err *e, const struct sandbox_view *v)
+{
+	struct creation *x = ctx;
+	if (e) {
+		on_created(x, e, NULL);
+		return;
+	}
+	auto_free char *base = base_url(x->call.d, x->call.r);
+	json_t *o = sandbox_json(x->call.d, base, v, false);
+	put(o, "state", json_string("pending_build")); /* by which the clients know that there is a log to follow */
+	call_json(&x->call, 200, o);
+}
+
 void handle_create(struct request *r, void *daytona)
 {
 	struct daytona *d = daytona;
@@ -252,6 +322,8 @@ void handle_create(struct request *r, void *daytona)
 	json_decref(body);
 	if (rc < 0)
 		call_fail(&x->call, &e);
+	else if (x->dockerfile.needs_build)
+		build_start(d, &x->call.caller, &x->spec, &x->dockerfile, take_ptr(&x->hashes), NULL, NULL, on_build_started, x);
 	else
 		api_sandbox_create(d->api, &x->call.caller, &x->spec, on_created, x);
 }

@@ -1,5 +1,5 @@
 /* Wiring of the dialect: one table of routes out of the areas' tables, and the guard in front of them. */
-#include "dialect/daytona/internal.h"
+#include "dialect/daytona/build.h"
 
 #include <stdio.h>
 
@@ -7,7 +7,8 @@
 static const char *const toolbox_bases[] = { "/toolbox/{id}", "/toolbox/{id}/toolbox" };
 static const char *const prefixes[] = { BASE_PATH, "/api" };
 
-static const struct route_table *const control_tables[] = { &catalog_routes, &sandbox_routes, &preview_routes, &events_routes,
+static const struct route_table *const control_tables[] = { &catalog_routes, &snapshot_routes, &build_routes, &storage_routes, &sandbox_routes,
+	                                                    &preview_routes, &events_routes,
 	                                                    &signed_routes,  &telemetry_routes };
 static const struct route_table *const toolbox_tables[] = { &process_routes,  &session_routes, &pty_routes, &file_routes,
 	                                                    &upload_routes, &download_routes, &box_routes, &git_routes, &interpreter_routes, &lsp_routes };
@@ -89,6 +90,8 @@ void daytona_free(struct daytona *d)
 {
 	if (!d)
 		return;
+	builds_done(d);
+	storage_done(d);
 	events_done(d);
 	language_servers_done(d);
 	for (size_t i = 0; i < d->n_patterns; i++)

@@ -16,6 +16,8 @@
 #define LIST_MAX 100000 /* entries in one JSON list of files, matches, lines */
 
 struct events;
+struct build;
+struct storage_token;
 struct daytona {
 	uv_loop_t *loop;
 	struct api *api;
@@ -30,6 +32,8 @@ struct daytona {
 	struct dialect dialects[4];
 	struct events *events;
 	struct language_server *language_servers;
+	struct build *builds; /* newest first */
+	struct storage_token *tokens;
 };
 
 /* network.c: what a body says of it. given: anything at all; then mode, and with "allow" a heap list. */
@@ -53,7 +57,7 @@ struct route_table {
 	const struct route *routes;
 	size_t n;
 };
-extern const struct route_table sandbox_routes, catalog_routes, preview_routes, events_routes, signed_routes, telemetry_routes;                 /* as they are */
+extern const struct route_table snapshot_routes, build_routes, storage_routes, sandbox_routes, catalog_routes, preview_routes, events_routes, signed_routes, telemetry_routes;                 /* as they are */
 extern const struct route_table process_routes, session_routes, pty_routes, file_routes, upload_routes, download_routes, box_routes,
 	git_routes, interpreter_routes, lsp_routes; /* toolbox */
 
@@ -135,7 +139,15 @@ char *extra_text(const char *whole, json_t *ours); /* the whole `extra` with our
 /* True when the request's signature lets whoever has it in. e is set when there is one that does not. */
 bool signature_opens(struct daytona *d, struct request *r, const struct route *route, struct caller *ret, struct err *e);
 
+/* --- catalog.c --- */
+json_t *page_json(json_t *items, uint64_t total, int64_t page, size_t limit); /* items is taken */
+
+/* --- snapshots.c --- */
+/* Is this one of the caller's snapshots? 1 and the dialect's part of what is kept with it (the caller's), 0, or why it may not be used. */
+int snapshot_usable(struct daytona *d, const struct caller *c, const char *ref, json_t **ret_extra, struct err *e);
+
 /* --- create.c --- */
+int want_resources(const json_t *body, struct resources *res, struct err *e); /* cpu, memory, disk, gpu */
 void handle_create(struct request *r, void *daytona);
 
 /* --- collect.c: output of a run into one reply or a socket --- */
@@ -162,6 +174,9 @@ void log_stream_empty(struct daytona *d, struct request *r);
 
 /* --- lsp.c --- */
 void language_servers_done(struct daytona *d);
+
+/* --- storage.c --- */
+void storage_done(struct daytona *d);
 
 /* --- events.c --- */
 void events_init(struct daytona *d);

@@ -1,5 +1,5 @@
 /* Sandboxes of the control plane: their JSON, and every call on one but create. */
-#include "dialect/daytona/internal.h"
+#include "dialect/daytona/build.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -76,6 +76,21 @@ static void put_lifetime(json_t *o, const struct sandbox_view *v, const json_t *
 		put(o, "autoDestroyAt", time_json(v->created_ms + l->max_s * 1000));
 }
 
+/* The state of one whose image is being built in it, or could not be; else NULL. */
+static const char *build_word(const struct daytona *d, const struct sandbox_view *v, const json_t *extra, const char **reason)
+{
+	const char *kept = json_string_value(json_object_get(extra, "build"));
+	struct build_view b;
+	if (!kept)
+		return NULL;
+	if (streq(kept, "running") && build_of_sandbox(d, v->id, &b) && b.state == BUILD_RUNNING)
+		return "building_snapshot";
+	*reason = json_string_value(json_object_get(extra, "buildError"));
+	if (!*reason)
+		*reason = "the server was restarted while the image was built";
+	return "build_failed";
+}
+
 json_t *sandbox_json(const struct daytona *d, const char *base, const struct sandbox_view *v, bool item)
 {
 	json_t *extra = extra_load(v);
@@ -94,12 +109,18 @@ json_t *sandbox_json(const struct daytona *d, const char *base, const struct san
 	put(o, "gpu", json_integer(0));
 	put(o, "memory", number_json((double)res->memory_mib / 1024));
 	put(o, "disk", number_json((double)res->disk_mib / 1024));
-	put(o, "state", json_string(states[v->state].state));
+	const char *build = NULL, *reason = v->error;
+	if (v->state != SANDBOX_DELETING && v->state != SANDBOX_DELETED)
+		build = build_word(d, v, extra, &reason);
+	bool archived = v->state == SANDBOX_STOPPED && json_is_true(json_object_get(extra, "archived"));
+	put(o, "state", json_string(build ? build : archived ? "archived" : states[v->state].state));
 	if (states[v->state].desired)
-		put(o, "desiredState", json_string(states[v->state].desired));
-	if (v->error)
-		put(o, "errorReason", textz_json(v->error));
-	put(o, "snapshot", textz_json(v->spec->image ? v->spec->image : "default"));
+		put(o, "desiredState", json_string(archived ? "archived" : states[v->state].desired));
+	put(o, "recoverable", json_boolean(v->state == SANDBOX_ERROR));
+	if (reason)
+		put(o, "errorReason", textz_json(reason));
+	const char *snapshot = json_string_value(json_object_get(extra, "snapshot"));
+	put(o, "snapshot", textz_json(snapshot ? snapshot : v->spec->image ? v->spec->image : "default"));
 	put(o, "backupState", json_string("None"));
 	put(o, "sandboxClass", json_string(streq(v->boundary, "vm") ? "linux-vm" : "container"));
 	put_lifetime(o, v, extra);
@@ -176,11 +197,51 @@ static void change(struct request *r, struct daytona *d, int what)
 	verbs[what](d->api, &c->caller, c->ref, on_sandbox, c);
 }
 
-static void handle_start(struct request *r, void *daytona)
+/* A stopped sandbox's disk stays where it is, so being archived is only a word that it goes by until it is started again. */
+static bool is_archived(const struct sandbox_view *v)
+{
+	json_t *extra = extra_load(v);
+	bool archived = v->state == SANDBOX_STOPPED && json_is_true(json_object_get(extra, "archived"));
+	json_decref(extra);
+	return archived;
+}
+
+static void handle_archive(struct request *r, void *daytona)
+{
+	struct daytona *d = daytona;
+	struct sandbox_view v;
+	struct err e;
+	if (!get(d, r, &v))
+		return;
+	if (v.state != SANDBOX_STOPPED)
+		fail_code(r, 400, "BAD_REQUEST", "only a stopped sandbox can be archived: it is %s", sandbox_state_word(v.state));
+	else if (extra_put(d, caller_of(r), &v, "archived", json_true(), &e) < 0)
+		fail(r, &e);
+	else
+		reply_again(d, r);
+}
+
+/* One in error gets another start; its disk is as it was. */
+static void handle_recover(struct request *r, void *daytona)
 {
 	struct daytona *d = daytona;
 	struct sandbox_view v;
 	if (!get(d, r, &v))
+		return;
+	if (v.state != SANDBOX_ERROR)
+		fail_code(r, 400, "BAD_REQUEST", "there is nothing to recover from: the sandbox is %s", sandbox_state_word(v.state));
+	else
+		change(r, d, DO_START);
+}
+
+static void handle_start(struct request *r, void *daytona)
+{
+	struct daytona *d = daytona;
+	struct sandbox_view v;
+	struct err e;
+	if (!get(d, r, &v))
+		return;
+	if (is_archived(&v) && (extra_put(d, caller_of(r), &v, "archived", json_null(), &e) < 0 || !get(d, r, &v)))
 		return;
 	if (v.state == SANDBOX_RUNNING)
 		reply(d, r, &v);
@@ -392,15 +453,12 @@ static const struct route routes[] = {
 	{ .method = "POST", .pattern = "/sandbox/{id}/public/{flag}", .handle = handle_public },
 	{ .method = "POST", .pattern = "/sandbox/{id}/last-activity", .handle = handle_activity },
 	{ .method = "GET", .pattern = "/sandbox/{id}/toolbox-proxy-url", .handle = handle_toolbox_url },
-	{ .method = "POST", .pattern = "/sandbox/{id}/archive", .handle = handle_unsupported },
-	{ .method = "POST", .pattern = "/sandbox/{id}/recover", .handle = handle_unsupported },
+	{ .method = "POST", .pattern = "/sandbox/{id}/archive", .handle = handle_archive },
+	{ .method = "POST", .pattern = "/sandbox/{id}/recover", .handle = handle_recover },
 	{ .method = "POST", .pattern = "/sandbox/{id}/resize", .handle = handle_unsupported },
-	{ .method = "POST", .pattern = "/sandbox/{id}/fork", .handle = handle_unsupported },
-	{ .method = "POST", .pattern = "/sandbox/{id}/snapshot", .handle = handle_unsupported },
 	{ .method = "POST", .pattern = "/sandbox/{id}/backup", .handle = handle_unsupported },
 	{ .method = "POST", .pattern = "/sandbox/{id}/network-settings", .body = BODY_BUFFER, .handle = handle_network },
 	{ .method = "PUT", .pattern = "/sandbox/{id}/secrets", .handle = handle_unsupported },
 	{ .method = "*", .pattern = "/sandbox/{id}/ssh-access", .handle = handle_unsupported },
-	{ .method = "GET", .pattern = "/sandbox/{id}/build-logs-url", .handle = handle_unsupported },
 };
 const struct route_table sandbox_routes = { routes, ARRAY_LEN(routes) };

@@ -1,0 +1,785 @@
+/* Theory of operation. A build is a list of steps and a place in it. Each step is an operation or a run inside the sandbox, and its end
+ * calls next(); whatever fails ends the build. It belongs to no request: clients ask for its state, and read its log as it grows.
+ * An ended build is remembered for its log, the last BUILDS_KEPT of them. */
+#include "dialect/daytona/build.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define BUILDS_KEPT 64
+#define LOG_MAX	    (4U << 20)
+#define CHUNK	    (64U << 10)
+#define STAGE	    "/tmp/.caisson-build"
+#define HASHES_MAX  256
+
+struct log_reader {
+	struct log_reader *prev, *next;
+	struct build *build;
+	struct request *r;
+	size_t at;
+};
+
+struct build {
+	struct build *prev, *next;
+	struct daytona *d;
+	struct caller caller;
+	char id[40];
+	char *sandbox, *name; /* name: of the snapshot, or NULL */
+	struct sandbox_spec spec;
+	struct dockerfile f;
+	json_t *extra;
+	enum build_state state;
+	struct err why;
+	uint64_t created_ms, updated_ms;
+	build_started_fn started;
+	void *started_ctx;
+	/* the way through the steps */
+	size_t at;
+	struct pairs base, env; /* of the image; of ENV */
+	struct pairs args;	/* of ARG */
+	const char *cwd, *user; /* of the step under way; they point into f */
+	char *from_cwd;         /* of the snapshot that it begins as, or NULL */
+	char **hashes;
+	size_t hash;   /* context being brought in */
+	unsigned part; /* of it */
+	int part_fd;
+	bool staged;
+	char *run;
+	struct follower *follower;
+	bool following, run_ended;
+	struct run_view end;
+	struct buf asked; /* what a question printed */
+	bool asking;
+	void (*after)(struct build *b); /* the run under way ended with 0 */
+	struct api_op *op;
+	struct buf log;
+	struct log_reader *readers;
+};
+
+/* --- log --- */
+
+static void feed(struct log_reader *l)
+{
+	struct build *b = l->build;
+	if (b->log.len > l->at)
+		req_write(l->r, (struct str){ b->log.data + l->at, b->log.len - l->at });
+	l->at = b->log.len;
+}
+
+static void reader_free(struct log_reader *l)
+{
+	if (l->prev)
+		l->prev->next = l->next;
+	else
+		l->build->readers = l->next;
+	if (l->next)
+		l->next->prev = l->prev;
+	free(l);
+}
+
+static void end_readers(struct build *b)
+{
+	while (b->readers) {
+		struct request *r = b->readers->r;
+		feed(b->readers);
+		req_on_gone(r, NULL, NULL);
+		reader_free(b->readers);
+		req_end(r);
+	}
+}
+
+static void say(struct build *b, struct str text)
+{
+	static const char cut[] = "\n[the log is cut here]\n";
+	if (b->log.len + text.n + sizeof cut > LOG_MAX) {
+		if (b->log.len + sizeof cut < LOG_MAX)
+			buf_addz(&b->log, cut);
+		b->log.max = b->log.len;
+		return;
+	}
+	(void)buf_add(&b->log, text.p, text.n);
+	for (struct log_reader *l = b->readers; l; l = l->next)
+		feed(l);
+}
+
+static void reader_gone(void *ctx)
+{
+	reader_free(ctx);
+}
+
+/* --- life --- */
+
+static void build_free(struct build *b)
+{
+	api_forget(b->d->api, b);
+	if (b->op)
+		api_op_cancel(b->op);
+	if (b->follower)
+		follower_free(b->follower);
+	end_readers(b);
+	if (b->prev)
+		b->prev->next = b->next;
+	else
+		b->d->builds = b->next;
+	if (b->next)
+		b->next->prev = b->prev;
+	free(b->sandbox);
+	free(b->name);
+	free(b->run);
+	free(b->from_cwd);
+	spec_done(&b->spec);
+	dockerfile_done(&b->f);
+	json_decref(b->extra);
+	pairs_done(&b->base);
+	pairs_done(&b->env);
+	pairs_done(&b->args);
+	strv_free(b->hashes);
+	close_fd(b->part_fd);
+	buf_done(&b->asked);
+	buf_done(&b->log);
+	free(b);
+}
+
+static void forget_old(struct daytona *d)
+{
+	size_t ended = 0;
+	for (struct build *b = d->builds, *next; b; b = next) {
+		next = b->next;
+		if (b->state != BUILD_RUNNING && ++ended > BUILDS_KEPT)
+			build_free(b);
+	}
+}
+
+static void ignore_deleted(void *ctx, const struct err *e)
+{
+	(void)ctx;
+	if (e && e->kind != ERR_NOT_FOUND)
+		log_warn("msg=\"the sandbox of a build could not be deleted: %s\"", e->message);
+}
+
+static void ignore_sandbox(void *ctx, const struct err *e, const struct sandbox_view *v)
+{
+	(void)ctx, (void)e, (void)v;
+}
+
+/* What a later server reads of it: a build that was under way when this one ended has failed. */
+static void mark(struct build *b, const char *word, const char *reason)
+{
+	struct sandbox_view v;
+	struct err e;
+	if (api_sandbox_get(b->d->api, &b->caller, b->sandbox, &v, &e) < 0)
+		return;
+	(void)extra_put(b->d, &b->caller, &v, "build", word ? json_string(word) : json_null(), &e);
+	if (reason && api_sandbox_get(b->d->api, &b->caller, b->sandbox, &v, &e) == 0)
+		(void)extra_put(b->d, &b->caller, &v, "buildError", json_string(reason), &e);
+}
+
+static void over(struct build *b, const struct err *e)
+{
+	b->state = e ? BUILD_FAILED : BUILD_DONE;
+	b->updated_ms = now_unix_ms();
+	if (e) {
+		b->why = *e;
+		auto_free char *line = xasprintf("ERROR: %s\n", e->message);
+		say(b, str_of(line));
+	}
+	if (b->name)
+		api_sandbox_delete(b->d->api, &b->caller, b->sandbox, ignore_deleted, b->d);
+	else
+		mark(b, e ? "failed" : NULL, e ? e->message : NULL);
+	if (e && !b->name) /* its files can be looked at after a start; it uses nothing meanwhile */
+		api_sandbox_stop(b->d->api, &b->caller, b->sandbox, ignore_sandbox, b->d);
+	end_readers(b);
+	forget_old(b->d); /* may free b */
+}
+
+static void fail_build(struct build *b, const struct err *e)
+{
+	struct err copy = *e;
+	over(b, &copy);
+}
+
+static void next(struct build *b);
+
+/* --- a run inside --- */
+
+static void on_output(void *ctx, int stream, uint64_t offset, struct str bytes)
+{
+	struct build *b = ctx;
+	(void)offset;
+	if (!b->asking)
+		say(b, bytes);
+	else if (stream == 1)
+		(void)buf_add(&b->asked, bytes.p, bytes.n);
+}
+
+static void run_over(struct build *b)
+{
+	struct err e;
+	if (b->follower)
+		follower_free(take_ptr(&b->follower));
+	free(take_ptr(&b->run));
+	const char *line = b->at && b->at <= b->f.n_steps ? b->f.steps[b->at - 1].line : "the build's own command";
+	if (b->end.state != RUN_EXITED)
+		err_set(&e, ERR_UNAVAILABLE, EIO, "%.200s: the command was lost", line);
+	else if (b->end.oom)
+		err_set(&e, ERR_LIMIT, ENOMEM, "%.200s: out of memory", line);
+	else if (b->end.exit_code || b->end.signal)
+		err_set(&e, ERR_INVALID, ECHILD, "%.300s: the command ended with %d", line, b->end.exit_code);
+	else {
+		b->after(b);
+		return;
+	}
+	fail_build(b, &e);
+}
+
+static void on_run_end(void *ctx, const struct run_view *r)
+{
+	struct build *b = ctx;
+	b->end = (struct run_view){ .state = r->state, .exit_code = r->exit_code, .signal = r->signal, .oom = r->oom };
+	b->run_ended = true;
+	if (!b->following)
+		run_over(b);
+}
+
+static void on_run_started(void *ctx, const struct err *e, const struct run_view *r)
+{
+	static const struct follower_events events = { .on_output = on_output, .on_end = on_run_end };
+	struct build *b = ctx;
+	struct err why;
+	if (e) {
+		fail_build(b, e);
+		return;
+	}
+	b->run = xstrdup(r->id);
+	b->run_ended = false;
+	b->following = true;
+	b->follower = api_run_follow(b->d->api, &b->caller, b->sandbox, b->run, 0, 0, &events, b, &why);
+	b->following = false;
+	if (!b->follower)
+		fail_build(b, &why);
+	else if (b->run_ended)
+		run_over(b);
+}
+
+/* argv is taken. env NULL: none. */
+static void run(struct build *b, char **argv, bool asking, const char *user, const char *cwd, const struct pairs *env, void (*after)(struct build *b))
+{
+	struct run_spec spec;
+	run_spec_init(&spec);
+	spec.argv = argv;
+	spec.merge_stderr = !asking;
+	spec.output_max = 1ULL << 30;
+	spec.user = xstrdup(user);
+	spec.cwd = xstrdup(cwd);
+	for (size_t i = 0; env && i < b->args.n; i++)
+		pairs_add(&spec.env, b->args.v[i].key, b->args.v[i].value);
+	for (size_t i = 0; env && i < env->n; i++)
+		pairs_add(&spec.env, env->v[i].key, env->v[i].value);
+	b->asking = asking;
+	b->after = after;
+	api_run_start(b->d->api, &b->caller, b->sandbox, &spec, on_run_started, b);
+	run_spec_done(&spec);
+}
+
+static char **argv_of(const char *a, const char *b, const char *c)
+{
+	char **v = xcalloc(4, sizeof *v);
+	v[0] = xstrdup(a);
+	v[1] = xstrdup(b);
+	v[2] = xstrdup(c);
+	return v;
+}
+
+static void on_op_end(void *ctx, const struct err *e)
+{
+	struct build *b = ctx;
+	b->op = NULL;
+	if (e)
+		fail_build(b, e);
+	else
+		b->after(b);
+}
+
+/* --- the image's own environment, for values that refer to it --- */
+
+static void on_environment(struct build *b)
+{
+	for (size_t at = 0; at < b->asked.len;) {
+		const char *line = b->asked.data + at;
+		size_t n = strnlen(line, b->asked.len - at);
+		const char *eq = memchr(line, '=', n);
+		if (eq && b->base.n < SPEC_ENV_MAX) {
+			auto_free char *key = xstrndup(line, (size_t)(eq - line)), *value = xstrndup(eq + 1, n - (size_t)(eq + 1 - line));
+			pairs_add(&b->base, key, value);
+		}
+		at += n + 1;
+	}
+	next(b);
+}
+
+/* --- contexts --- */
+
+static void extract(struct build *b);
+
+static void write_more(struct build *b)
+{
+	static char chunk[CHUNK]; /* one loop, and nothing called from here writes into it */
+	struct err e;
+	size_t room;
+	while (b->op && (room = api_op_room(b->op)) > 0) {
+		ssize_t n = b->part_fd < 0 ? 0 : read(b->part_fd, chunk, MIN(room, sizeof chunk));
+		if (n > 0) {
+			if (api_op_write(b->op, (struct str){ chunk, (size_t)n }) < 0)
+				return;
+			continue;
+		}
+		b->part_fd = close_fd(b->part_fd);
+		int fd = n < 0 ? -EIO : api_context_open(b->d->api, &b->caller, b->hashes[b->hash], b->part + 1, &e);
+		if (fd == -ENOENT) { /* that was the last part */
+			api_op_eof(b->op);
+			return;
+		}
+		if (fd < 0) {
+			api_op_cancel(take_ptr(&b->op));
+			fail_build(b, n < 0 ? (err_set(&e, ERR_UNAVAILABLE, EIO, "a build context cannot be read"), &e) : &e);
+			return;
+		}
+		b->part++;
+		b->part_fd = fd;
+	}
+}
+
+static void on_write_open(void *ctx)
+{
+	write_more(ctx);
+}
+
+static void stage(struct build *b)
+{
+	static const struct op_events events = { .on_open = on_write_open, .on_room = on_write_open, .on_end = on_op_end };
+	char path[64];
+	struct err e;
+	b->part = 1;
+	b->part_fd = api_context_open(b->d->api, &b->caller, b->hashes[b->hash], 1, &e);
+	if (b->part_fd < 0) {
+		fail_build(b, &e);
+		return;
+	}
+	snprintf(path, sizeof path, STAGE "/%zu.tar", b->hash);
+	const struct op_spec spec = { .kind = OP_WRITE, .path = path, .user = "root", .cwd = "/", .mode = 0600, .has_mode = true, .flags = OP_F_PARENTS };
+	b->after = extract;
+	b->op = api_op_open(b->d->api, &b->caller, b->sandbox, &spec, &events, b, &e);
+	if (!b->op)
+		fail_build(b, &e);
+}
+
+static void staged_one(struct build *b)
+{
+	if (b->hashes[++b->hash]) {
+		stage(b);
+		return;
+	}
+	b->staged = true;
+	b->at--; /* the step that needs them, again */
+	next(b);
+}
+
+static void extract(struct build *b)
+{
+	auto_free char *script = xasprintf("umask 022; mkdir -p " STAGE "/files && tar -x -f " STAGE "/%zu.tar -C " STAGE "/files --no-same-owner && rm " STAGE
+					   "/%zu.tar", b->hash, b->hash);
+	run(b, argv_of("/bin/sh", "-c", script), false, "root", "/", NULL, staged_one);
+}
+
+/* Text for the shell in which only * ? and [ ] keep a meaning. */
+static void add_pattern(struct buf *to, const char *text)
+{
+	for (; *text; text++) {
+		if (*text != '/' && *text != '.' && *text != '_' && *text != '-' && *text != '*' && *text != '?' && *text != '[' && *text != ']' &&
+		    !(*text >= '0' && *text <= '9') && !((*text | 32) >= 'a' && (*text | 32) <= 'z') && !((unsigned char)*text & 0x80))
+			buf_addc(to, '\\');
+		buf_addc(to, *text);
+	}
+}
+
+static void add_quoted(struct buf *to, const char *text)
+{
+	buf_addc(to, '\'');
+	for (; *text; text++)
+		if (*text == '\'')
+			buf_addz(to, "'\\''");
+		else
+			buf_addc(to, *text);
+	buf_addc(to, '\'');
+}
+
+/* Where the step under way is carried out. */
+static const char *directory(const struct build *b)
+{
+	return b->cwd ? b->cwd : b->from_cwd ? b->from_cwd : "/";
+}
+
+static void copy_step(struct build *b, struct dockerfile_step *s)
+{
+	/* A folder's content goes into the destination; a file into it when it ends in a slash, is a folder, or gets several. */
+	static const char body[] = "; [ $# -gt 0 ] || { echo 'COPY: no such file in the context' >&2; exit 1; }\n"
+				   "case $dest in */) mkdir -p \"$dest\";; esac\n"
+				   "for s; do\n"
+				   " [ -e \"$s\" ] || [ -L \"$s\" ] || { echo \"COPY: ${s#./}: no such file in the context\" >&2; exit 1; }\n"
+				   " [ -z \"$owner\" ] || chown -hR \"$owner\" \"$s\" || exit 1\n"
+				   " if [ -d \"$s\" ] && [ ! -L \"$s\" ]; then mkdir -p \"$dest\" && cp -a \"$s/.\" \"$dest/\" || exit 1\n"
+				   " elif [ $# -gt 1 ]; then mkdir -p \"$dest\" && cp -a \"$s\" \"$dest/\" || exit 1\n"
+				   " else case $dest in */) ;; *) mkdir -p \"$(dirname \"$dest\")\";; esac; cp -a \"$s\" \"$dest\" || exit 1; fi\n"
+				   "done";
+	size_t n = 0;
+	while (s->argv[n + 1])
+		n++;
+	const char *dest = s->argv[n];
+	auto_buf struct buf script;
+	buf_init(&script, 120U << 10); /* one argument of a program */
+	auto_free char *full = *dest == '/' ? xstrdup(dest) : xasprintf("%s/%s", directory(b), dest);
+	buf_addz(&script, "umask 022; cd " STAGE "/files || exit 1; owner=");
+	add_quoted(&script, s->chown ? s->chown : "");
+	buf_addz(&script, "; dest=");
+	add_quoted(&script, full);
+	buf_addz(&script, "; set --");
+	for (size_t i = 0; i < n; i++) {
+		const char *source = s->argv[i];
+		while (*source == '/')
+			source++;
+		buf_addz(&script, " ./");
+		add_pattern(&script, source);
+	}
+	buf_addz(&script, body);
+	struct err e;
+	if (script.overflow) {
+		err_set(&e, ERR_TOO_LARGE, E2BIG, "%.200s: too long", s->line);
+		fail_build(b, &e);
+		return;
+	}
+	run(b, argv_of("/bin/sh", "-c", script.data), false, "root", "/", NULL, next);
+}
+
+/* --- the end --- */
+
+static void on_snapshot(void *ctx, const struct err *e, const struct snapshot_view *v)
+{
+	struct build *b = ctx;
+	(void)v;
+	over(b, e);
+}
+
+static void settle(struct build *b)
+{
+	struct err e;
+	struct sandbox_view v;
+	struct pairs env = { 0 };
+	pairs_copy(&env, &b->env);
+	for (size_t i = 0; i < b->spec.env.n; i++) /* what the client asked for goes over the image's */
+		pairs_add(&env, b->spec.env.v[i].key, b->spec.env.v[i].value);
+	int rc = api_sandbox_set_env(b->d->api, &b->caller, b->sandbox, &env, NULL, &e);
+	pairs_done(&env);
+	if (rc == 0)
+		rc = api_sandbox_get(b->d->api, &b->caller, b->sandbox, &v, &e);
+	if (rc < 0) {
+		fail_build(b, &e);
+	} else if (b->name) {
+		json_t *ours = json_incref(b->extra);
+		auto_free char *extra = extra_text(NULL, ours);
+		json_decref(ours);
+		api_snapshot_create(b->d->api, &b->caller, b->sandbox, b->name, false, extra, on_snapshot, b);
+	} else {
+		over(b, NULL);
+	}
+}
+
+static void clean(struct build *b)
+{
+	if (b->staged)
+		run(b, argv_of("/bin/rm", "-rf", STAGE), false, "root", "/", NULL, settle);
+	else
+		settle(b);
+}
+
+/* --- the steps --- */
+
+static int env_step(struct build *b, struct dockerfile_step *s, struct err *e)
+{
+	for (size_t i = 0; i < s->env.n; i++) {
+		struct pairs *to = s->kind == STEP_ENV ? &b->env : &b->args;
+		struct pairs known = { 0 };
+		pairs_copy(&known, &b->args);
+		for (size_t k = 0; k < b->env.n; k++)
+			pairs_add(&known, b->env.v[k].key, b->env.v[k].value);
+		auto_free char *value = dockerfile_expand(s->env.v[i].value, &known, &b->base);
+		pairs_done(&known);
+		if (!value)
+			return err_set(e, ERR_TOO_LARGE, E2BIG, "%.200s: the value is too long", s->line);
+		pairs_add(to, s->env.v[i].key, value);
+	}
+	return 0;
+}
+
+static void make_directory(struct build *b, const char *path)
+{
+	static const struct op_events events = { .on_end = on_op_end };
+	const struct op_spec spec = { .kind = OP_MKDIR, .path = path, .user = "root", .cwd = "/", .mode = 0755, .flags = OP_F_PARENTS };
+	struct err e;
+	b->after = next;
+	b->op = api_op_open(b->d->api, &b->caller, b->sandbox, &spec, &events, b, &e);
+	if (!b->op)
+		fail_build(b, &e);
+}
+
+static void run_step(struct build *b, struct dockerfile_step *s)
+{
+	char **argv = s->argv ? strv_copy(s->argv) : argv_of("/bin/sh", "-c", s->text);
+	run(b, argv, false, b->user, directory(b), &b->env, next);
+}
+
+static void next(struct build *b)
+{
+	struct err e;
+	while (b->at < b->f.n_steps) {
+		struct dockerfile_step *s = &b->f.steps[b->at++];
+		bool again = s->kind == STEP_COPY && b->staged && b->hash && !b->hashes[b->hash] && b->part;
+		if (!again) {
+			auto_free char *line = xasprintf("Step %zu/%zu : %s\n", b->at, b->f.n_steps, s->line);
+			say(b, str_of(line));
+		}
+		b->part = 0;
+		switch (s->kind) {
+		case STEP_ENV:
+		case STEP_ARG:
+			if (env_step(b, s, &e) < 0) {
+				fail_build(b, &e);
+				return;
+			}
+			break;
+		case STEP_USER:
+			b->user = s->text;
+			break;
+		case STEP_WORKDIR:
+			b->cwd = s->text;
+			make_directory(b, s->text);
+			return;
+		case STEP_RUN:
+			run_step(b, s);
+			return;
+		case STEP_COPY:
+			if (!b->staged && b->hashes && b->hashes[0])
+				stage(b);
+			else
+				copy_step(b, s);
+			return;
+		}
+	}
+	clean(b);
+}
+
+static void begin(struct build *b)
+{
+	bool ask = false;
+	for (size_t i = 0; i < b->f.n_steps; i++)
+		for (size_t k = 0; k < b->f.steps[i].env.n; k++)
+			ask = ask || strchr(b->f.steps[i].env.v[k].value, '$');
+	auto_free char *line = xasprintf("FROM %s\n", b->f.image);
+	say(b, str_of(line));
+	if (ask)
+		run(b, argv_of("/usr/bin/env", "-0", NULL), true, b->user, "/", NULL, on_environment);
+	else
+		next(b);
+}
+
+/* --- from outside --- */
+
+static void on_created(void *ctx, const struct err *e, const struct sandbox_view *v)
+{
+	struct build *b = ctx;
+	build_started_fn started = b->started;
+	void *started_ctx = b->started_ctx;
+	b->started = NULL;
+	if (e) {
+		struct err copy = *e;
+		build_free(b);
+		if (started)
+			started(started_ctx, &copy, NULL);
+		return;
+	}
+	b->sandbox = xstrdup(v->id);
+	pairs_copy(&b->env, &v->spec->env); /* of the snapshot that it begins as */
+	if (!b->name)
+		snprintf(b->id, sizeof b->id, "%s", v->id);
+	if (started)
+		started(started_ctx, NULL, v);
+	begin(b);
+}
+
+void build_start(struct daytona *d, const struct caller *c, struct sandbox_spec *spec, struct dockerfile *f, char **hashes, const char *snapshot,
+                 json_t *extra, build_started_fn started, void *ctx)
+{
+	struct build *b = xcalloc(1, sizeof *b);
+	struct sandbox_spec bare;
+	*b = (struct build){ .d = d, .caller = *c, .spec = *spec, .f = *f, .hashes = hashes, .name = xstrdup(snapshot), .extra = extra, .part_fd = -EBADF,
+			     .started = started, .started_ctx = ctx, .user = "root", .next = d->builds };
+	*spec = (struct sandbox_spec){ 0 };
+	*f = (struct dockerfile){ 0 };
+	random_uuid(b->id);
+	b->created_ms = b->updated_ms = now_unix_ms();
+	buf_init(&b->log, LOG_MAX);
+	buf_init(&b->asked, 1U << 20);
+	if (b->next)
+		b->next->prev = b;
+	d->builds = b;
+	/* The steps see the image's variables and those of the Dockerfile; what the client asked for comes at the end. */
+	spec_copy(&bare, &b->spec);
+	pairs_done(&bare.env);
+	struct snapshot_view s;
+	struct err e;
+	if (api_snapshot_get(d->api, c, b->f.image, &s, &e) == 0) { /* FROM a snapshot of the caller's */
+		free(bare.image);
+		bare.image = NULL;
+		bare.from_snapshot = xstrdup(s.id);
+		b->from_cwd = xstrdup(s.spec->workdir);
+	}
+	api_sandbox_create(d->api, &b->caller, &bare, on_created, b);
+	spec_done(&bare);
+}
+
+void build_forget_starter(struct daytona *d, void *ctx)
+{
+	for (struct build *b = d->builds; b; b = b->next)
+		if (b->started && b->started_ctx == ctx)
+			b->started = NULL;
+}
+
+static void view(const struct build *b, struct build_view *ret)
+{
+	*ret = (struct build_view){ b->id, b->name, b->state, b->state == BUILD_FAILED ? b->why.message : NULL, b->created_ms, b->updated_ms, &b->spec, b->extra };
+}
+
+static struct build *find(const struct daytona *d, const struct caller *c, const char *ref)
+{
+	for (struct build *b = d->builds; b; b = b->next)
+		if (b->sandbox && streq(b->caller.tenant, c->tenant) && (streq(b->id, ref) || streq(b->name, ref) || (!b->name && streq(b->sandbox, ref))))
+			return b;
+	return NULL;
+}
+
+bool build_find(struct daytona *d, const struct caller *c, const char *ref, struct build_view *ret)
+{
+	const struct build *b = find(d, c, ref);
+	if (b)
+		view(b, ret);
+	return b;
+}
+
+bool build_of_sandbox(const struct daytona *d, const char *id, struct build_view *ret)
+{
+	for (const struct build *b = d->builds; b; b = b->next)
+		if (!b->name && b->sandbox && streq(b->sandbox, id)) {
+			view(b, ret);
+			return true;
+		}
+	return false;
+}
+
+void build_each(struct daytona *d, const struct caller *c, void (*each)(void *ctx, const struct build_view *v), void *ctx)
+{
+	struct build_view v;
+	for (struct build *b = d->builds; b; b = b->next)
+		if (b->name && b->sandbox && b->state != BUILD_DONE && streq(b->caller.tenant, c->tenant)) {
+			view(b, &v);
+			each(ctx, &v);
+		}
+}
+
+bool build_dismiss(struct daytona *d, const struct caller *c, const char *ref)
+{
+	struct build *b = find(d, c, ref);
+	if (!b || b->state == BUILD_RUNNING)
+		return false;
+	bool failed = b->state == BUILD_FAILED;
+	build_free(b);
+	return failed;
+}
+
+void builds_done(struct daytona *d)
+{
+	while (d->builds)
+		build_free(d->builds);
+}
+
+/* --- what clients send and read --- */
+
+int build_info(const json_t *info, struct dockerfile *f, char ***hashes, const char **text, struct err *e)
+{
+	if (!json_is_object(info))
+		return err_set(e, ERR_INVALID, EINVAL, "buildInfo must be an object");
+	int rc = want_text(info, "dockerfileContent", text, e);
+	if (rc >= 0 && !*text)
+		rc = err_set(e, ERR_INVALID, EINVAL, "buildInfo.dockerfileContent is required");
+	if (rc >= 0)
+		rc = want_texts(info, "contextHashes", hashes, e);
+	size_t n = 0;
+	while (rc >= 0 && *hashes && (*hashes)[n])
+		n++;
+	if (n > HASHES_MAX)
+		rc = err_set(e, ERR_TOO_LARGE, E2BIG, "buildInfo.contextHashes: more than %d", HASHES_MAX);
+	if (rc >= 0)
+		rc = dockerfile_parse(str_of(*text), f, e);
+	if (rc >= 0 && f->needs_context && n == 0)
+		rc = err_set(e, ERR_INVALID, EINVAL, "Dockerfile: COPY needs files, and buildInfo.contextHashes names none");
+	return rc < 0 ? rc : 0;
+}
+
+json_t *build_info_json(const char *text, const char *ref)
+{
+	char now[25];
+	format_iso8601(now_unix_ms(), now);
+	return json_pack("{s:s, s:s, s:s, s:s}", "dockerfileContent", text, "createdAt", now, "updatedAt", now, "snapshotRef", ref);
+}
+
+static void handle_logs(struct request *r, void *daytona)
+{
+	struct build *b = find(daytona, caller_of(r), req_path_arg(r, "build"));
+	if (!b) {
+		fail_code(r, 404, "NOT_FOUND", "there is no log of such a build (any more)");
+		return;
+	}
+	const char *follow = req_query(r, "follow");
+	if (!streq(follow, "true") || b->state != BUILD_RUNNING) {
+		req_reply(r, 200, NULL, 0, "text/plain; charset=utf-8", buf_str(&b->log));
+		return;
+	}
+	struct log_reader *l = xcalloc(1, sizeof *l);
+	*l = (struct log_reader){ .build = b, .r = r, .next = b->readers };
+	if (l->next)
+		l->next->prev = l;
+	b->readers = l;
+	req_begin(r, 200, NULL, 0, "text/plain; charset=utf-8", -1);
+	req_on_gone(r, reader_gone, l);
+	feed(l);
+}
+
+static void handle_logs_url(struct request *r, void *daytona)
+{
+	struct daytona *d = daytona;
+	struct build_view v;
+	const char *ref = req_path_arg(r, "id");
+	if (!build_find(d, caller_of(r), ref, &v)) {
+		fail_code(r, 404, "NOT_FOUND", "there is no log of a build of %.64s (any more)", ref);
+		return;
+	}
+	auto_free char *base = base_url(d, r);
+	req_reply_json(r, 200, json_pack("{s:o}", "url", json_sprintf("%s" BASE_PATH "/builds/%s/logs", base, v.id)));
+}
+
+static const struct route routes[] = {
+	{ .method = "GET", .pattern = "/builds/{build}/logs", .handle = handle_logs },
+	{ .method = "GET", .pattern = "/sandbox/{id}/build-logs-url", .handle = handle_logs_url },
+	{ .method = "GET", .pattern = "/snapshots/{id}/build-logs-url", .handle = handle_logs_url },
+};
+const struct route_table build_routes = { routes, ARRAY_LEN(routes) };

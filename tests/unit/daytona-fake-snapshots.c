@@ -1,0 +1,108 @@
+/* Snapshots, forks and build contexts of the api in memory: one snapshot that is always there, contexts that never are. */
+#include "daytona-fake-int.h"
+
+static struct sandbox_spec kept_spec = { .resources = { 2, 2048, 5120, 100 } };
+static bool kept;
+static char kept_name[140], kept_source[40];
+
+static void fill(struct snapshot_view *v)
+{
+	*v = (struct snapshot_view){ .id = "11111111-2222-4333-8444-555555555555", .name = kept_name, .state = SNAPSHOT_READY, .sandbox = kept_source,
+				     .boundary = "fake", .image_digest = "sha256:0", .spec = &kept_spec, .user = "root", .bytes = 1 << 29,
+				     .created_ms = 1767225600000 };
+}
+
+void api_snapshot_create(struct api *a, const struct caller *c, const char *ref, const char *name, bool memory, const char *extra, api_snapshot_fn done,
+                         void *ctx)
+{
+	struct snapshot_view v;
+	struct sandbox_view s;
+	struct err e;
+
+	if (api_sandbox_get(a, c, ref, &s, &e) < 0) {
+		done(ctx, &e, NULL);
+		return;
+	}
+	if (memory) {
+		err_set(&e, ERR_UNSUPPORTED, 0, "no memory");
+		done(ctx, &e, NULL);
+		return;
+	}
+	kept = true;
+	snprintf(kept_name, sizeof kept_name, "%s", name);
+	snprintf(kept_source, sizeof kept_source, "%s", s.id);
+	free(kept_spec.extra);
+	kept_spec.extra = xstrdup(extra);
+	fill(&v);
+	done(ctx, NULL, &v);
+}
+
+int api_snapshot_get(struct api *a, const struct caller *c, const char *ref, struct snapshot_view *ret, struct err *e)
+{
+	(void)a, (void)c;
+	fill(ret);
+	if (kept && (streq(ref, kept_name) || streq(ref, ret->id)))
+		return 0;
+	return err_set(e, ERR_NOT_FOUND, ENOENT, "no snapshot %s", ref);
+}
+
+void api_snapshot_list(struct api *a, const struct caller *c, void (*each)(void *ctx, const struct snapshot_view *v), void *ctx)
+{
+	struct snapshot_view v;
+
+	(void)a, (void)c;
+	fill(&v);
+	if (kept)
+		each(ctx, &v);
+}
+
+int api_snapshot_set_extra(struct api *a, const struct caller *c, const char *ref, const char *extra, struct err *e)
+{
+	(void)a, (void)c, (void)ref, (void)e;
+	free(kept_spec.extra);
+	kept_spec.extra = xstrdup(extra);
+	return 0;
+}
+
+void api_snapshot_delete(struct api *a, const struct caller *c, const char *ref, api_done_fn done, void *ctx)
+{
+	(void)a, (void)c, (void)ref;
+	kept = false;
+	free(take_ptr(&kept_spec.extra));
+	done(ctx, NULL);
+}
+
+void api_sandbox_fork(struct api *a, const struct caller *c, const char *ref, size_t count, const char *name, api_fork_fn done, void *ctx)
+{
+	struct sandbox_view v;
+	struct err e;
+
+	(void)count, (void)name;
+	if (api_sandbox_get(a, c, ref, &v, &e) < 0)
+		done(ctx, &e, NULL, 0);
+	else
+		done(ctx, NULL, &v, 1);
+}
+
+int api_context_put(struct api *a, const char *upload, unsigned part, struct err *e)
+{
+	(void)a, (void)upload, (void)part;
+	return err_set(e, ERR_UNAVAILABLE, ENOSPC, "no room");
+}
+
+int api_context_commit(struct api *a, const struct caller *c, const char *hash, const char *upload, struct err *e)
+{
+	(void)a, (void)c, (void)hash, (void)upload;
+	return err_set(e, ERR_NOT_FOUND, ENOENT, "nothing was uploaded");
+}
+
+void api_context_abort(struct api *a, const char *upload)
+{
+	(void)a, (void)upload;
+}
+
+int api_context_open(struct api *a, const struct caller *c, const char *hash, unsigned part, struct err *e)
+{
+	(void)a, (void)c, (void)hash, (void)part;
+	return err_set(e, ERR_NOT_FOUND, ENOENT, "no such context");
+}
