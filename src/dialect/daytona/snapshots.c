@@ -312,6 +312,8 @@ static void handle_make(struct request *r, void *daytona)
 	char **hashes = NULL;
 	json_t *body = body_object(r, &e), *extra = json_object();
 	spec_init(&spec);
+	spec.network = d->network;
+	spec.network_unasked = true;
 	int rc = body ? want_text(body, "name", &name, &e) : -EINVAL;
 	if (rc >= 0 && (!name || !snapshot_name_valid(str_of(name))))
 		rc = err_set(&e, ERR_INVALID, EINVAL, "name: a snapshot needs one, of letters, digits and ._:/@+-");
