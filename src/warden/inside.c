@@ -260,7 +260,6 @@ static int run_guest(struct inside *in)
 
 static int run_vmm(struct inside *in)
 {
-	(void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* huge pages cost a waiting guest 3 to 4 MiB */
 	return check(syscall(SYS_execve, in->argv[0], in->argv, in->env));
 }
 

@@ -1,5 +1,6 @@
 #include "warden/machine-request.h"
 
+#include "sys/process.h"
 #include "warden/machine.h"
 
 #include <errno.h>
@@ -79,9 +80,11 @@ static int start(struct warden *w, const struct message *m, struct err *e)
 	rc = machine_start(&w->keeper, &w->machine_root, s, rq, &fds, e);
 	if (rc == 0 && (rc = warden_watch(w, s)) < 0)
 		(void)err_sys(e, ERR_UNAVAILABLE, -rc, "watch the machine");
-	if (rc < 0 && s->life == LIFE_RUNNING) { /* it has begun: it goes the way of all, and nobody is told twice */
+	if (rc < 0 && s->life == LIFE_RUNNING) { /* it has begun, and goes the way of all; but nothing would tell of its end */
+		int status;
 		s->destroying = true;
 		warden_kill(w, s);
+		(void)process_wait(s->pidfd, &status);
 		sandbox_ended(&w->keeper, s);
 		warden_sweep(w, s);
 		return rc;

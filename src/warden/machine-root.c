@@ -247,14 +247,16 @@ static bool same_file(const struct stat *a, const struct stat *b)
 int machine_root_clone(struct machine_root *r, const struct place *p, bool kvm, struct err *e)
 {
 	const char *program = program_of(p);
-	struct stat now;
+	struct stat now, loader = { 0 };
 
 	if (stat(program, &now) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "%s (package qemu-system-x86)", program);
-	if (!same_file(&now, &r->program)) { /* another QEMU has been installed, with other libraries perhaps */
+	(void)stat("/etc/ld.so.cache", &loader); /* a libc may do without */
+	if (!same_file(&now, &r->program) || !same_file(&loader, &r->loader)) {
 		drop(r, p, 0);
 		drop(r, p, 1);
 		r->program = now;
+		r->loader = loader;
 	}
 	int rc = r->tree[kvm] >= 0 ? 0 : make(r, p, kvm, e);
 	if (rc < 0)

@@ -11,7 +11,7 @@
 struct machine_root {
 	char *libraries; /* "LD_LIBRARY_PATH=...": where the loader finds them without its cache */
 	int tree[2];	 /* attached at RUN/vmm and RUN/vmm-kvm, or negative */
-	struct stat program; /* as it was when the trees were made */
+	struct stat program, loader; /* as they were when the trees were made: QEMU, and the loader's cache, which every update of a library renews */
 };
 #define MACHINE_ROOT_INIT ((struct machine_root){ .tree = { -EBADF, -EBADF } })
 

@@ -14,8 +14,8 @@
 #define MIB (1024ULL * 1024)
 
 /* Besides the guest's memory: QEMU itself (18 MiB private), translated code (64 MiB under emulation), stacks, and the page cache of the
- * image, which is charged here and given back under pressure. */
-#define OVERHEAD_MIB 256
+ * image, which is charged here and given back under pressure; and what it keeps for each page. */
+#define OVERHEAD_MIB(memory_mib) (256 + (memory_mib) / 64)
 #define THREADS_MAX  256 /* processors, and up to 64 workers for each of a few devices */
 #define FILES_MAX    256
 
@@ -78,7 +78,8 @@ static int launch(struct keeper *k, struct machine_root *root, struct sandbox *s
 		  uint64_t disk_bytes, struct err *e)
 {
 	const struct vmm_plan *plan = &rq->plan;
-	const struct cgroup_limits limits = { (plan->memory_mib + OVERHEAD_MIB) * MIB, plan->cpu_millis, THREADS_MAX };
+	const uint64_t limit_mib = plan->memory_mib + OVERHEAD_MIB(plan->memory_mib);
+	const struct cgroup_limits limits = { limit_mib * MIB, plan->cpu_millis, THREADS_MAX };
 	int give[VMM_FD_END] = { INSIDE_NULL, INSIDE_NULL, INSIDE_LOG }, offered[INSIDE_END];
 
 	auto_fd int tree = machine_root_clone(root, k->place, plan->kvm, e);
@@ -104,7 +105,7 @@ static int launch(struct keeper *k, struct machine_root *root, struct sandbox *s
 		.give = give,
 		.give_n = ARRAY_LEN(give),
 		/* Its disk is as large as it may become. What it saves of itself goes to memory files, which count against its group. */
-		.file_bytes_max = MAX(disk_bytes, (plan->memory_mib + OVERHEAD_MIB) * MIB),
+		.file_bytes_max = MAX(disk_bytes, limit_mib * MIB),
 	};
 	rc = sandbox_clone(k, s, &in, offered, INSIDE_END, group, e);
 	vmm_argv_free(argv);

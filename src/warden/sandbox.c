@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -159,14 +160,20 @@ static int clone_into(struct keeper *k, struct sandbox *s, struct inside *in, in
 
 int sandbox_clone(struct keeper *k, struct sandbox *s, struct inside *in, const int *offered, int offered_end, int group, struct err *e)
 {
-	int rc = offer_descriptors(offered, offered_end);
+	int rc = offer_descriptors(offered, offered_end), huge_off = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0);
 
 	in->here = 1;
 	in->last_cap = k->last_cap;
+	/* Huge pages cost a waiting machine 3 to 4 MiB. The switch is the memory's, which the child shares until its exec takes it over: no
+	 * sandbox may find it turned. */
+	if (in->vmm)
+		(void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 	if (rc < 0)
 		(void)err_sys(e, ERR_UNAVAILABLE, -rc, "place the sandbox's descriptors");
 	else
 		rc = clone_into(k, s, in, group, e);
+	if (in->vmm && huge_off == 0)
+		(void)prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
 	(void)offer_descriptors(NULL, offered_end);
 	return rc;
 }

@@ -295,3 +295,17 @@ def test_machine_qemu_itself():
             assert not os.path.isdir(target), target
         os.kill(pid, signal.SIGKILL)
         d.ended(id)
+
+
+def test_machine_leaves_sandboxes_as_they_were():
+    """What is switched for QEMU, which shares the warden's memory up to its exec, must not stay switched for whoever comes next."""
+    with Machines() as d:
+        warden = warden_of(d)
+        before = thp(warden)
+        id, pid = d.start()
+        assert thp(pid) == "0" and thp(warden) == before
+        d.end(id)
+
+
+def thp(pid):
+    return re.search(r"THP_enabled:\s*(\d)", host_uses(f"/proc/{pid}/status")).group(1)
