@@ -44,16 +44,18 @@ static void add_machine(struct args *a, const struct vmm_plan *p)
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-sandbox",
 		"on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny", NULL,
 	};
-	bool file = p->ram != VMM_RAM_OWN;
 
 	add_words(a, words);
-	add_option(a, "-M", xasprintf("microvm,pit=off,pic=off,isa-serial=off%s", file ? ",memory-backend=mem" : ""));
+	add_option(a, "-M", xstrdup("microvm,pit=off,pic=off,isa-serial=off,memory-backend=mem"));
 	add_option(a, "-accel", xstrdup(p->kvm ? "kvm" : "tcg,tb-size=64"));
 	/* arch-capabilities: where KVM is nested on AMD the register can be read but not written, and QEMU gives up */
 	add_option(a, "-cpu", xstrdup(p->kvm ? "host,-arch-capabilities" : "max"));
 	add_option(a, "-smp", xasprintf("%llu", (unsigned long long)(p->cpu_millis + 999) / 1000));
 	add_option(a, "-m", xasprintf("%lluM", (unsigned long long)p->memory_mib));
-	if (file)
+	/* under the same name in every machine: that is how a state that was saved finds its memory again */
+	if (p->ram == VMM_RAM_OWN)
+		add_option(a, "-object", xasprintf("memory-backend-ram,id=mem,size=%lluM", (unsigned long long)p->memory_mib));
+	else
 		add_option(a, "-object", xasprintf("memory-backend-file,id=mem,size=%lluM,mem-path=/proc/self/fd/%d,share=%s",
 						   (unsigned long long)p->memory_mib, VMM_FD_RAM, p->ram == VMM_RAM_SHARED ? "on" : "off"));
 	if (p->begin == VMM_INCOMING) {

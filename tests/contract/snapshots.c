@@ -16,8 +16,10 @@ static void on_snapshot(void *ctx, const struct err *e, uint64_t bytes)
 
 	t->good = !e;
 	t->bytes = bytes;
-	if (e)
+	if (e) {
 		t->e = *e;
+		fprintf(stderr, "    snapshot: %s\n", e->message);
+	}
 	t->done = true;
 }
 

@@ -69,14 +69,17 @@ static bool finished(struct outcome *o)
 	return !o->e.kind;
 }
 
+static const char *from; /* the snapshot that the next create begins as */
+
 static bool create(const char *id)
 {
 	struct outcome o = { 0 };
 	char name[64];
 
 	snprintf(name, sizeof name, "box-%.8s", id);
-	const struct boundary_spec s = { .id = id, .image_digest = host.digest, .hostname = name, .ephemeral = true,
+	struct boundary_spec s = { .id = id, .image_digest = host.digest, .hostname = name, .ephemeral = true,
 					 .resources = { .cpus = 1, .memory_mib = 256, .disk_mib = 512, .pids = 256 } };
+	s.from_snapshot = from;
 	uint64_t began = now_us();
 	b->ops->create(b, &s, on_done, &o);
 	bool good = finished(&o);
@@ -208,6 +211,65 @@ static void no_copy_changes_the_template(void **state)
 	drive_done(&d);
 	assert_true(destroy(one));
 	assert_true(destroy(two));
+}
+
+struct taken {
+	struct outcome o;
+	uint64_t bytes;
+};
+
+static void on_snapshot(void *ctx, const struct err *e, uint64_t bytes)
+{
+	struct taken *t = ctx;
+
+	t->bytes = bytes;
+	on_done(&t->o, e);
+}
+
+/* A copy of a running machine: what ran in it runs in both, each from then on for itself, and nothing random is shared. */
+static void a_fork_goes_on_with_what_ran(void **state)
+{
+	(void)state;
+	static const char *const ask = "cat /tmp/word; kill -USR1 $(cat /tmp/pid); while [ ! -s /tmp/out ]; do sleep 0.05; done; cat /tmp/out; rm /tmp/out";
+	static const char *const runs = "import os, random, signal, time\nseen = 42\ndef tell(*a):\n  global seen\n  seen += 1\n"
+					"  open('/tmp/.o', 'w').write('%d %s\\n' % (seen, os.urandom(8).hex()))\n  os.rename('/tmp/.o', '/tmp/out')\n"
+					"signal.signal(signal.SIGUSR1, tell)\nopen('/tmp/pid', 'w').write(str(os.getpid()))\nwhile True: time.sleep(60)\n";
+	char parent[37], child[37], snapshot[37];
+	struct taken t = { 0 };
+	struct drive d, of_child;
+
+	random_uuid(parent), random_uuid(child), random_uuid(snapshot);
+	assert_true(create(parent));
+	connect_to(&d, parent);
+	const char *argv[] = { "sh", "-c", "echo parent > /tmp/word; exec python3 -c \"$0\"", runs, NULL };
+	(void)drive_start(&d, &(struct link_run_spec){ .argv = argv });
+	assert_true(got_is(drive_sh(&d, "while [ ! -s /tmp/pid ]; do sleep 0.05; done"), 0, "", ""));
+	uint64_t began = now_us();
+	b->ops->snapshot(b, parent, snapshot, true, on_snapshot, &t);
+	assert_true(finished(&t.o));
+	fprintf(stderr, "    taken in %llu ms, %llu MiB\n", (unsigned long long)(now_us() - began) / 1000, (unsigned long long)t.bytes >> 20);
+	struct got_run *r = drive_sh(&d, ask);
+	assert_non_null(r);
+	assert_memory_equal(r->out[0].data, "parent\n43 ", 10);
+	from = snapshot;
+	assert_true(create(child));
+	from = NULL;
+	connect_to(&of_child, child);
+	of_child.next_run = 1000; /* the numbers of the parent's runs are known in it */
+	struct got_run *c = drive_sh(&of_child, ask);
+	assert_non_null(c);
+	assert_memory_equal(c->out[0].data, "parent\n43 ", 10);
+	assert_string_not_equal(r->out[0].data, c->out[0].data); /* the same count, and other random bytes */
+	assert_true(got_is(drive_sh(&of_child, "hostname | cut -c5-12; cut -c1-8 /etc/machine-id"), 0, xasprintf("%.8s\n%.8s\n", child, child), ""));
+	r = drive_sh(&d, ask);
+	assert_memory_equal(r->out[0].data, "parent\n44 ", 10);
+	drive_done(&of_child);
+	drive_done(&d);
+	assert_true(destroy(parent));
+	assert_true(destroy(child));
+	struct outcome o = { 0 };
+	b->ops->drop_snapshot(b, snapshot, on_done, &o);
+	assert_true(finished(&o));
 }
 
 /* --- what goes wrong --- */
@@ -380,6 +442,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(copies_differ),
 		cmocka_unit_test(no_copy_changes_the_template),
+		cmocka_unit_test(a_fork_goes_on_with_what_ran),
 		cmocka_unit_test(a_killed_qemu_is_noticed),
 		cmocka_unit_test(a_hung_qemu_is_noticed),
 		cmocka_unit_test(a_dead_guest_is_noticed),

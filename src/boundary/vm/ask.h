@@ -18,6 +18,8 @@ typedef void (*ask_put_fn)(void *ctx, struct buf *to);
 struct ask *ask_new(uv_loop_t *loop, int fd, ask_put_fn put, uint8_t answer, uint64_t timeout_ms, ask_done_fn done, void *ctx);
 void ask_free(struct ask *a);
 
+void ask_put_sync(void *ctx, struct buf *to); /* an ask_put_fn: SYNC, answered by GUEST_OP_END */
+
 /* What has to precede a HELLO on a serial line. */
 extern const char ask_zeros[65536 + 16];
 

@@ -1,5 +1,7 @@
 #include "base/log.h"
 #include "boundary/vm/ask.h"
+#include "boundary/vm/diskcopy.h"
+#include "boundary/vm/snapshot.h"
 #include "boundary/vm/vmdir.h"
 #include "boundary/vm/vm_int.h"
 
@@ -23,7 +25,7 @@
  * QEMU's serial port takes one connection at a time, and the next when that one closes; since the newest has to win, we keep a copy of
  * what was handed out last and shut that down. What the guest has sent into the old one and was not acknowledged comes again. */
 
-enum { BOOT_MS = 120000, RESTORE_MS = 30000, SYNC_MS = 10000 };
+enum { BOOT_MS = 120000, RESTORE_MS = 60000, SYNC_MS = 10000 };
 
 struct machine *machine_find(const struct vm *v, const char *id)
 {
@@ -67,6 +69,8 @@ static void let_go(struct machine *m)
 	ask_free(take_ptr(&m->ask));
 	if (m->state == MACHINE_WAITING)
 		templates_cancel(m->vm->templates, m);
+	diskcopy_cancel(take_ptr(&m->copy));
+	vm_snapshot_machine_gone(m);
 }
 
 void machine_forget(struct machine *m)
@@ -179,24 +183,6 @@ static void on_setup(void *ctx, const struct err *e)
 	machine_tell(&m->start, NULL);
 }
 
-static void on_restore_told(void *ctx, const struct err *e, const json_t *result)
-{
-	struct machine *m = ctx;
-
-	(void)result;
-	/* the end of the connection is that of the process, which tells more */
-	if (e && m->state == MACHINE_BOOTING && e->errnum != EPIPE && e->errnum != ECANCELED && !m->why.kind)
-		m->why = *e;
-}
-
-/* What is asked of the guest meanwhile waits in the line until it is there. */
-static void restore(struct machine *m, int state)
-{
-	qemu_call(m->qemu, "migrate-set-capabilities", qemu_capabilities(), -EBADF, on_restore_told, m);
-	qemu_call(m->qemu, "getfd", json_pack("{s:s}", "fdname", "state"), state, on_restore_told, m);
-	qemu_call(m->qemu, "migrate-incoming", json_pack("{s:s}", "uri", "fd:state"), -EBADF, on_restore_told, m);
-}
-
 static void on_started(void *ctx, const struct err *e)
 {
 	struct machine *m = ctx;
@@ -213,12 +199,18 @@ static void on_started(void *ctx, const struct err *e)
 		give_up(m, &failed, "the virtual machine did not become ready");
 		return;
 	}
-	if (m->template[0])
-		restore(m, take_fd(&m->state_fd));
-	m->ask = ask_new(m->vm->qemu.loop, fd, put_setup, GUEST_SETUP_DONE, m->template[0] ? RESTORE_MS : BOOT_MS, on_setup, m);
+	bool restored = m->state_fd >= 0;
+	if (restored) /* what is asked of the guest meanwhile waits in the line until it is there */
+		qemu_restore(m->qemu, take_fd(&m->state_fd));
+	m->ask = ask_new(m->vm->qemu.loop, fd, put_setup, GUEST_SETUP_DONE, restored ? RESTORE_MS : BOOT_MS, on_setup, m);
 }
 
-static const struct qemu_events events = { on_started, on_ended, NULL };
+static void on_event(void *ctx, const char *name, const json_t *data)
+{
+	vm_snapshot_event(ctx, name, data);
+}
+
+static const struct qemu_events events = { on_started, on_ended, on_event };
 
 static int launch(struct machine *m, enum vmm_begin begin, int ram, int kernel, struct err *e)
 {
@@ -311,6 +303,35 @@ int machine_boot(struct machine *m, struct err *e)
 	return 0;
 }
 
+static void on_disk_copied(void *ctx, const struct err *why)
+{
+	struct machine *m = ctx;
+	struct err e;
+
+	m->copy = NULL;
+	if (why)
+		finish(m, why);
+	else if ((m->state_fd >= 0 ? launch(m, VMM_INCOMING, -EBADF, -EBADF, &e) : machine_boot(m, &e)) < 0)
+		finish(m, &e);
+}
+
+void machine_make_from(struct machine *m, int folder, bool with_memory)
+{
+	auto_fd int from = folder;
+	int disk = openat(from, "disk", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	struct err e;
+
+	m->state = MACHINE_WAITING;
+	m->state_fd = with_memory ? openat(from, "state", O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -EBADF;
+	if (disk >= 0 && (!with_memory || m->state_fd >= 0)) {
+		m->copy = diskcopy_new(m->vm->qemu.loop, disk, m->dir, on_disk_copied, m);
+		return;
+	}
+	(void)err_set(&e, ERR_UNAVAILABLE, EIO, "the snapshot is damaged: its disk or its memory is missing");
+	close_fd(disk);
+	finish(m, &e);
+}
+
 void machine_take_spec(struct machine *m, const struct boundary_spec *s)
 {
 	struct guest_setup *to = &m->setup;
@@ -336,12 +357,6 @@ void machine_take_spec(struct machine *m, const struct boundary_spec *s)
 
 /* --- stop --- */
 
-static void put_sync(void *ctx, struct buf *to)
-{
-	(void)ctx;
-	(void)guest_op_request_put(to, ASK_ID, &(struct guest_op_request){ .kind = GUEST_SYNC, .user = "0:0" });
-}
-
 static void on_synced(void *ctx, const struct err *e)
 {
 	struct machine *m = ctx;
@@ -362,30 +377,52 @@ void machine_stop(struct machine *m)
 		return;
 	}
 	m->state = MACHINE_SYNCING;
-	m->ask = ask_new(m->vm->qemu.loop, fd, put_sync, GUEST_OP_END, SYNC_MS, on_synced, m);
+	m->ask = ask_new(m->vm->qemu.loop, fd, ask_put_sync, GUEST_OP_END, SYNC_MS, on_synced, m);
 }
 
 /* --- adoption --- */
 
+static void on_status(void *ctx, const struct err *e, const json_t *result)
+{
+	struct machine *m = ctx;
+
+	if (!e)
+		m->paused = streq(json_string_value(json_object_get(result, "status")), "paused");
+}
+
+/* A snapshot that was cut off has left it held. */
+static void go_on(struct machine *m)
+{
+	auto_free char *held = vmdir_read(m->dir, "held");
+
+	(void)unlinkat(m->dir, "held", 0);
+	m->paused = streq(held, "paused");
+	if (streq(held, "running"))
+		qemu_call(m->qemu, "cont", NULL, -EBADF, NULL, NULL);
+	else if (!held)
+		qemu_call(m->qemu, "query-status", NULL, -EBADF, on_status, m);
+}
+
 int machine_adopt(struct vm *v, const char *id)
 {
 	auto_fd int dir = vmdir_open(v->data, id);
-	auto_free char *limits = dir < 0 ? NULL : vmdir_read(dir, "limits");
-	unsigned long long memory = 0, millis = 0, disk = 0, pids = 0;
+	uint64_t memory = 0, millis = 0, disk = 0;
 
 	if (dir < 0)
 		return dir;
-	if (limits)
-		(void)sscanf(limits, "%llu %llu %llu %llu", &memory, &millis, &disk, &pids);
+	auto_free char *image = vmdir_limits(dir, &memory, &millis, &disk);
 	struct machine *m = machine_new(v, id, take_fd(&dir));
 	m->state = MACHINE_RUNNING;
 	m->ephemeral = faccessat(m->dir, "ephemeral", F_OK, 0) == 0;
-	m->resources = (struct resources){ .memory_mib = memory, .cpus = (double)millis / 1000, .disk_mib = disk, .pids = pids };
+	m->resources = (struct resources){ .memory_mib = memory, .cpus = (double)millis / 1000, .disk_mib = disk };
+	m->image = take_ptr(&image);
 	m->qemu = qemu_new(&v->qemu, m->dir, &events, m);
 	int r = qemu_adopt(m->qemu, id);
 	if (r < 0)
 		machine_forget(m);
 	else if (faccessat(m->dir, "ready", F_OK, 0) < 0)
 		end(m); /* nobody knows how far it had come */
+	else
+		go_on(m);
 	return r;
 }

@@ -23,7 +23,7 @@ struct qemu {
 	uv_poll_t poll;
 	uv_timer_t beat;
 	unsigned handles, unanswered;
-	bool launching, sweeping, killed, freed;
+	bool launching, restoring, sweeping, killed, freed;
 	struct monitor *monitor;
 	struct err why; /* of a kill of ours; kind 0 = none */
 };
@@ -88,12 +88,25 @@ static void kill_because(struct qemu *q, const char *why)
 
 /* --- the monitor --- */
 
+/* What it refuses while it is restored is its end. That of the connection is that of the process, which tells more. */
+static void on_restore_told(void *ctx, const struct err *e, const json_t *result)
+{
+	(void)result;
+	if (e && e->errnum != EPIPE && e->errnum != ECANCELED)
+		kill_because(ctx, e->message);
+}
+
 static void on_event(void *ctx, const char *name, const json_t *data)
 {
-	const struct qemu *q = ctx;
+	struct qemu *q = ctx;
 
-	if (q->ev->event)
+	/* one that was saved while it was held comes up so, whatever was said before */
+	if (q->restoring && streq(name, "MIGRATION") && streq(json_string_value(json_object_get(data, "status")), "completed")) {
+		q->restoring = false;
+		qemu_call(q, "cont", NULL, -EBADF, on_restore_told, q);
+	} else if (q->ev->event) {
 		q->ev->event(q->ctx, name, data);
+	}
 }
 
 static void on_beat_answered(void *ctx, const struct err *e, const json_t *result)
@@ -247,4 +260,12 @@ int qemu_adopt(struct qemu *q, const char *id)
 json_t *qemu_capabilities(void)
 {
 	return json_pack("{s:[{s:s, s:b}, {s:s, s:b}]}", "capabilities", "capability", "x-ignore-shared", "state", 1, "capability", "events", "state", 1);
+}
+
+void qemu_restore(struct qemu *q, int state)
+{
+	q->restoring = true;
+	qemu_call(q, "migrate-set-capabilities", qemu_capabilities(), -EBADF, on_restore_told, q);
+	qemu_call(q, "getfd", json_pack("{s:s}", "fdname", "state"), state, on_restore_told, q);
+	qemu_call(q, "migrate-incoming", json_pack("{s:s}", "uri", "fd:state"), -EBADF, on_restore_told, q);
 }

@@ -173,17 +173,6 @@ static bool is_current(int dir, const char *host, struct template_need *ret_need
 	return template_meta_read(dir, ret_need, &of, &sums) == 0 && streq(of, host);
 }
 
-/* A machine that a former daemon was making a template of. */
-static void end_unfinished(const struct template_host *h, int dir)
-{
-	auto_free char *record = vmdir_read(dir, "vmm"), *id = vmdir_read(dir, "id");
-	pid_t pid;
-	auto_fd int pidfd = record && id ? vmm_find(record, &pid) : -ESRCH;
-
-	if (pidfd >= 0)
-		h->qemu->launcher->kill(h->qemu->launcher, id, pidfd);
-}
-
 void template_sweep(const struct template_host *h, const char *folder, const char *host, void (*outdated)(void *ctx, const struct template_need *n), void *ctx)
 {
 	DIR *d = opendir(folder);
@@ -199,7 +188,7 @@ void template_sweep(const struct template_host *h, const char *folder, const cha
 			continue;
 		}
 		if (dir >= 0)
-			end_unfinished(h, dir);
+			vmm_end_unfinished(h->qemu->launcher, dir);
 		template_folder_remove(path);
 		if (need.image)
 			outdated(ctx, &need);

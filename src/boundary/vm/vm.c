@@ -1,12 +1,14 @@
 #include "boundary/vm/vm.h"
 
 #include "boundary/vm/ask.h"
+#include "boundary/vm/snapshot.h"
 #include "boundary/vm/vmdir.h"
 #include "boundary/vm/vm_int.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -23,11 +25,11 @@ static struct vm *of(struct boundary *b)
 
 static int write_limits(const struct machine *m)
 {
-	char text[120];
+	char text[200];
 
-	snprintf(text, sizeof text, "%llu %llu %llu %llu", (unsigned long long)m->resources.memory_mib,
+	snprintf(text, sizeof text, "%llu %llu %llu %llu %.79s", (unsigned long long)m->resources.memory_mib,
 		 (unsigned long long)(m->resources.cpus * 1000 + 0.5), (unsigned long long)m->resources.disk_mib,
-		 (unsigned long long)m->resources.pids);
+		 (unsigned long long)m->resources.pids, m->image);
 	int r = vmdir_write(m->dir, "limits", text);
 	return r == 0 && m->ephemeral ? vmdir_write(m->dir, "ephemeral", "") : r;
 }
@@ -43,10 +45,29 @@ static int check_spec(const struct boundary_spec *s, struct err *e)
 	return 0;
 }
 
+/* A machine that goes on has to be the machine that it was. */
+static int from_snapshot(const struct vm *v, const struct boundary_spec *s, bool *ret_memory, struct err *e)
+{
+	struct snapshot_meta meta;
+	auto_fd int folder = vm_snapshot_open(v, s->from_snapshot, &meta, e);
+
+	if (folder < 0)
+		return folder;
+	if (meta.with_memory && (meta.memory_mib != s->resources.memory_mib || meta.cpus != (unsigned)ceil(s->resources.cpus)))
+		return err_set(e, ERR_INVALID, EINVAL, "resources: this snapshot has a machine's memory, of %llu MiB and %u cpus, and that cannot change",
+			       (unsigned long long)meta.memory_mib, meta.cpus);
+	*ret_memory = meta.with_memory;
+	return take_fd(&folder);
+}
+
 static int create(struct vm *v, const struct boundary_spec *s, boundary_done_fn done, void *ctx, struct err *e)
 {
 	int r = check_spec(s, e);
+	bool with_memory = false;
+	auto_fd int folder = r == 0 && s->from_snapshot ? from_snapshot(v, s, &with_memory, e) : -EBADF;
 
+	if (r == 0 && s->from_snapshot && folder < 0)
+		return folder;
 	if (r == 0)
 		r = vmdir_make(v->data, s->id, e);
 	if (r < 0)
@@ -64,7 +85,10 @@ static int create(struct vm *v, const struct boundary_spec *s, boundary_done_fn 
 	}
 	m->remove = true; /* until it has answered, failing leaves nothing */
 	m->start = (struct waiting){ done, ctx };
-	machine_make(m);
+	if (folder >= 0)
+		machine_make_from(m, take_fd(&folder), with_memory);
+	else
+		machine_make(m);
 	return 0;
 }
 
@@ -191,37 +215,49 @@ static struct machine *running(struct vm *v, const char *id, struct err *e)
 	return NULL;
 }
 
+struct telling {
+	struct machine *m; /* which its monitor does not outlive */
+	bool pause;
+	struct waiting w;
+};
+
 static void on_told(void *ctx, const struct err *e, const json_t *result)
 {
-	struct waiting *w = ctx;
+	struct telling *t = ctx;
 
 	(void)result;
-	machine_tell(w, e);
-	free(w);
+	if (!e)
+		t->m->paused = t->pause;
+	machine_tell(&t->w, e);
+	free(t);
 }
 
-static void command(struct boundary *b, const char *id, const char *name, boundary_done_fn done, void *ctx)
+static void hold(struct boundary *b, const char *id, bool pause, boundary_done_fn done, void *ctx)
 {
 	struct err e;
 	struct machine *m = running(of(b), id, &e);
 
+	if (m && m->taking) {
+		(void)err_set(&e, ERR_CONFLICT, EBUSY, "a snapshot of the sandbox is being taken");
+		m = NULL;
+	}
 	if (!m) {
 		done(ctx, &e);
 		return;
 	}
-	struct waiting *w = xcalloc(1, sizeof *w);
-	*w = (struct waiting){ done, ctx };
-	qemu_call(m->qemu, name, NULL, -EBADF, on_told, w);
+	struct telling *t = xcalloc(1, sizeof *t);
+	*t = (struct telling){ m, pause, { done, ctx } };
+	qemu_call(m->qemu, pause ? "stop" : "cont", NULL, -EBADF, on_told, t);
 }
 
 static void vm_pause(struct boundary *b, const char *id, boundary_done_fn done, void *ctx)
 {
-	command(b, id, "stop", done, ctx);
+	hold(b, id, true, done, ctx);
 }
 
 static void vm_resume(struct boundary *b, const char *id, boundary_done_fn done, void *ctx)
 {
-	command(b, id, "cont", done, ctx);
+	hold(b, id, false, done, ctx);
 }
 
 /* Fields 14 and 15 of /proc/PID/stat, ticks, behind a name that may hold anything. */
@@ -308,6 +344,7 @@ static void vm_free(struct boundary *b)
 	struct err e;
 
 	(void)err_set(&e, ERR_UNAVAILABLE, ECANCELED, "the boundary is being closed");
+	vm_snapshots_close(v);
 	HASH_ITER(hh, v->machines, m, next) {
 		struct waiting start = m->start, stop = m->stop, destroy = m->destroy;
 		if (m->state == MACHINE_BOOTING) /* one that nobody will ever set up is of no use to a later daemon */
@@ -345,7 +382,7 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 {
 	static const struct boundary_ops ops = {
 		.name = "vm",
-		.caps = BOUNDARY_CAN_PAUSE | BOUNDARY_STRONG,
+		.caps = BOUNDARY_CAN_PAUSE | BOUNDARY_CAN_SNAPSHOT_DISK | BOUNDARY_CAN_SNAPSHOT_MEMORY | BOUNDARY_STRONG,
 		.list = vm_list,
 		.create = vm_create,
 		.start = vm_start,
@@ -354,6 +391,9 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 		.pause = vm_pause,
 		.resume = vm_resume,
 		.usage = vm_usage,
+		.snapshot = vm_snapshot,
+		.drop_snapshot = vm_drop_snapshot,
+		.list_snapshots = vm_list_snapshots,
 		.open_guest = vm_open_guest,
 		.accelerator = vm_accelerator,
 		.free = vm_free,
@@ -367,6 +407,7 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 			  .kernel = xstrdup(o->kernel), .initrd = initrd, .tsc_khz = measure_tsc_khz() };
 	const struct template_host host = { .qemu = &v->qemu, .kernel = v->kernel, .folder = v->folder,
 					    .initrd = initrd, .kvm = o->kvm, .tsc_khz = v->tsc_khz };
+	vm_snapshots_sweep(v);
 	v->templates = templates_new(&host);
 	return &v->base;
 }
@@ -375,7 +416,10 @@ void vm_data_clean(const char *data)
 {
 	auto_free char *folder = xasprintf("%s/templates", data);
 
+	auto_free char *snapshots = xasprintf("%s/snapshots", data);
+
 	templates_remove(folder);
+	(void)rmdir(snapshots);
 }
 
 void vm_data_remove(const char *data)
@@ -387,5 +431,6 @@ void vm_data_remove(const char *data)
 			(void)vmdir_remove(data, entry->d_name, NULL);
 	if (d)
 		closedir(d);
+	vm_snapshots_remove(data);
 	vm_data_clean(data);
 }

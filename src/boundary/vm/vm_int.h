@@ -17,6 +17,7 @@ struct vm {
 	uint64_t tsc_khz;
 	struct templates *templates;
 	struct machine *machines;
+	struct taking *takings; /* snapshot.h */
 };
 
 enum machine_state { MACHINE_WAITING, MACHINE_LAUNCHING, MACHINE_BOOTING, MACHINE_RUNNING, MACHINE_SYNCING, MACHINE_ENDING };
@@ -36,9 +37,11 @@ struct machine {
 	struct ask *ask;
 	int client;                     /* a copy of what open_guest gave last */
 	struct waiting start, stop, destroy;
-	bool remove, ephemeral;
+	bool remove, ephemeral, paused;
+	struct taking *taking;          /* of a snapshot that holds it */
+	struct diskcopy *copy;          /* of the snapshot's disk that it begins with */
 	char template[TEMPLATE_KEY + 1]; /* what it is a copy of, until it has answered; else "" */
-	int state_fd;                   /* of that template, until QEMU has it */
+	int state_fd;                   /* of that template, or of a snapshot, until QEMU has it */
 	struct err why;                 /* of a start that has failed; kind 0 = QEMU has ended by itself */
 	struct guest_setup setup;       /* strings ours */
 	struct resources resources;
@@ -53,6 +56,8 @@ void machine_take_spec(struct machine *m, const struct boundary_spec *s);
 void machine_forget(struct machine *m);
 /* From a template; m->start is told. May have told before it returns, and then the machine is gone. */
 void machine_make(struct machine *m);
+/* The same from a snapshot: its folder (taken), and what its meta says. */
+void machine_make_from(struct machine *m, int folder, bool with_memory);
 /* From its own disk. Fails only when nothing has begun. */
 int machine_boot(struct machine *m, struct err *e);
 int machine_adopt(struct vm *v, const char *id); /* one that a former daemon has left running: 0 or a negative errno */

@@ -41,7 +41,7 @@ int vmdir_open(const char *data, const char *id)
 
 int vmdir_remove(const char *data, const char *id, struct err *e)
 {
-	static const char *const names[] = { "vmm", "guest", "qmp", "limits", "ready", "ready.new", "ephemeral.new", "vmm.new", "limits.new", "ephemeral", "disk" };
+	static const char *const names[] = { "vmm", "guest", "qmp", "limits", "held", "held.new", "ready", "ready.new", "ephemeral.new", "vmm.new", "limits.new", "ephemeral", "disk" };
 	auto_fd int dir = vmdir_open(data, id);
 	auto_free char *path = xasprintf("%s/%s", data, id);
 
@@ -141,6 +141,23 @@ char *vmdir_read(int dir, const char *name)
 	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text);
 
 	return n < 0 ? NULL : xstrndup(text, (size_t)n);
+}
+
+char *vmdir_limits(int dir, uint64_t *ret_memory_mib, uint64_t *ret_cpu_millis, uint64_t *ret_disk_mib)
+{
+	auto_free char *text = vmdir_read(dir, "limits");
+	unsigned long long memory, millis, disk;
+	char image[80];
+
+	if (!text || sscanf(text, "%llu %llu %llu %*u %79s", &memory, &millis, &disk, image) != 4)
+		return NULL;
+	if (ret_memory_mib)
+		*ret_memory_mib = memory;
+	if (ret_cpu_millis)
+		*ret_cpu_millis = millis;
+	if (ret_disk_mib)
+		*ret_disk_mib = disk;
+	return xstrdup(image);
 }
 
 static int append_file(struct buf *to, const char *path)

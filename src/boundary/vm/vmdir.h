@@ -3,7 +3,8 @@
  *   disk        its ext4, a sparse file
  *   guest, qmp  sockets on which QEMU listens
  *   vmm         the process (vmm.h), while it runs
- *   limits      "memory_mib cpu_millis disk_mib pids", for usage
+ *   limits      "memory_mib cpu_millis disk_mib pids image"
+ *   held        there while a snapshot holds it still: "running" or "paused", as it will be again
  *   ready       there if the guest has been set up since that process began
  *   ephemeral   there if the disk goes with the process
  *
@@ -26,6 +27,9 @@ int vmdir_listen(int dir, const char *name);
 int vmdir_connect(int dir, const char *name);
 int vmdir_write(int dir, const char *name, const char *text);
 char *vmdir_read(int dir, const char *name); /* at most 4 KiB; NULL = can't */
+
+/* The file "limits": the digest of its image, heap, or NULL. The pointers may be NULL. */
+char *vmdir_limits(int dir, uint64_t *ret_memory_mib, uint64_t *ret_cpu_millis, uint64_t *ret_disk_mib);
 
 /* A sealed memory file: the archive at modules_path, and behind it the guest as /init. */
 int vmdir_initrd(const char *modules_path, struct str guest, struct err *e);

@@ -1,5 +1,6 @@
 #include "boundary/vm/vmm.h"
 
+#include "boundary/vm/vmdir.h"
 #include "sys/process.h"
 
 #include <stdio.h>
@@ -33,4 +34,14 @@ int vmm_find(const char *record, pid_t *ret_pid)
 	}
 	*ret_pid = (pid_t)pid;
 	return pidfd;
+}
+
+void vmm_end_unfinished(struct launcher *l, int dir)
+{
+	auto_free char *record = vmdir_read(dir, "vmm"), *id = vmdir_read(dir, "id");
+	pid_t pid;
+	auto_fd int pidfd = record && id ? vmm_find(record, &pid) : -ESRCH;
+
+	if (pidfd >= 0)
+		l->kill(l, id, pidfd);
 }
