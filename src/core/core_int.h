@@ -154,6 +154,9 @@ void core_deliver_soon(struct core *c);  /* run_deliver_ready and runs_save_ende
 /* lifecycle.c */
 void lifecycle_boundary_exit(void *ctx, const char *id, const struct boundary_exit *x);
 void lifecycle_adopt(struct sandbox *s); /* after a restart, once its boundary has been asked what is there */
+void lifecycle_begin_create(struct sandbox *s, sandbox_done_fn done, void *ctx);
+void lifecycle_ask_create(struct sandbox *s, const struct boundary_spec *spec);
+void lifecycle_await_create(struct sandbox *s, sandbox_done_fn done, void *ctx); /* that is under way already */
 void lifecycle_made(struct core *c, const char *id, const struct err *e); /* a claimed one that the boundary was still making */
 void lifecycle_sweep(struct sandbox *s, uint64_t now_wall_ms);
 
@@ -192,9 +195,10 @@ bool pool_exit(struct core *c, const char *id, const char *reason); /* false: it
 void pool_sweep(struct core *c);
 void pool_drain(struct core *c, void (*done)(void *ctx), void *ctx); /* for good */
 
-/* lifecycle.c, for pool.c: what a boundary is asked for when it is to make one; all but id and host name. Borrows from all three. */
+/* create.c: what a boundary is asked for when it is to make one; all but id and host name. Borrows from all. */
 struct boundary_spec shape_of(const struct boundary *b, const struct sandbox_spec *spec, const char *user, const struct image *image);
 const char *user_of(const struct sandbox_spec *spec, const struct image *image);
+void name_it(struct boundary_spec *b, const struct sandbox *s, char hostname[static SPEC_HOSTNAME_MAX + 1]); /* its id and host name */
 /* What a create goes by: as asked, or with what a snapshot says filled in; and the image it stands on. `filled` and the image are the
  * caller's to free, always. */
 int resolve_spec(struct core *c, const struct sandbox_spec *asked, struct snapshot *from, struct sandbox_spec *filled,

@@ -9,7 +9,6 @@
  * Only change_state() changes a state: it alone logs and tells. enter_state() stores it as well. */
 #include "base/log.h"
 #include "core/core_int.h"
-#include "model/policy.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -318,79 +317,7 @@ void lifecycle_boundary_exit(void *ctx, const char *id, const struct boundary_ex
 	ended_by_itself(s, reason);
 }
 
-/* --- create --- */
-
-/* A network that nobody asked for, on a boundary that gives none: the sandbox has none. */
-static bool network_falls_away(const struct boundary *b, const struct sandbox_spec *spec)
-{
-	return spec->network_unasked && !spec->network_allow && !spec->network_deny && !(b->ops->caps & BOUNDARY_CAN_NETWORK);
-}
-
-/* Less than was asked for is never given in silence. */
-static int check_caps(const struct core *c, const struct boundary *b, const struct sandbox_spec *spec, struct err *e)
-{
-	int rc = network_permitted(c, spec->network, e);
-	if (rc < 0)
-		return rc;
-	if (spec->network != NETWORK_NONE && !network_falls_away(b, spec) && !(b->ops->caps & BOUNDARY_CAN_NETWORK))
-		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "network.mode: the boundary '%s' gives a sandbox no network: leave it out, or ask for \"none\"",
-		               b->ops->name);
-	return 0;
-}
-
-int resolve_spec(struct core *c, const struct sandbox_spec *asked, struct snapshot *from, struct sandbox_spec *filled,
-                 struct boundary **ret_b, struct image *ret_image, struct err *e)
-{
-	const struct sandbox_spec *spec = asked;
-
-	if (spec_validate(asked, e) < 0)
-		return -EINVAL;
-	if (from) {
-		if (snapshot_fill_spec(from, asked, filled, e) < 0)
-			return -EINVAL;
-		spec = filled;
-	}
-	struct boundary *b = core_boundary(c, spec->boundary, e);
-	if (!b || check_caps(c, b, spec, e) < 0)
-		return -EINVAL;
-	*ret_b = b;
-	const char *image = from ? from->row.image_digest : spec->image ? spec->image : "default";
-	int rc = image_resolve(c->o.images, image, ret_image, e);
-	if (rc < 0 && e->kind == ERR_NOT_FOUND)
-		e->kind = ERR_INVALID; /* an image that is not there is the request's fault, not a missing sandbox */
-	return rc;
-}
-
-const char *user_of(const struct sandbox_spec *spec, const struct image *image)
-{
-	return spec->user ? spec->user : image->user ? image->user : "root";
-}
-
-struct boundary_spec shape_of(const struct boundary *b, const struct sandbox_spec *spec, const char *user, const struct image *image)
-{
-	struct boundary_spec shape = {
-		.image_digest = image->digest,
-		.resources = spec->resources,
-		.ephemeral = spec->ephemeral,
-		.network = spec->network != NETWORK_NONE && !network_falls_away(b, spec),
-		.user = user,
-		.workdir = spec->workdir ? spec->workdir : image->workdir,
-		.env = &image->env,
-	};
-
-	resources_fill(&shape.resources, shape.ephemeral);
-	return shape;
-}
-
-static void name_it(struct boundary_spec *b, const struct sandbox *s, char hostname[static SPEC_HOSTNAME_MAX + 1])
-{
-	if (s->row.spec.hostname)
-		snprintf(hostname, SPEC_HOSTNAME_MAX + 1, "%s", s->row.spec.hostname);
-	else
-		hostname_from_name(s->row.name, hostname);
-	b->id = s->row.id;
-	b->hostname = hostname;
-}
+/* --- create: core/create.c says of what; here is its transition --- */
 
 static void boundary_up(struct sandbox *s, const struct err *e)
 {
@@ -421,75 +348,7 @@ void lifecycle_made(struct core *c, const char *id, const struct err *e)
 		boundary_up(s, e);
 }
 
-/* The same idempotency key again: the sandbox that the first call made. */
-static struct sandbox *find_idempotent(struct core *c, const char *tenant, const char *key)
-{
-	struct sandbox *s = NULL;
-
-	while (key && (s = core_next(c, s))) {
-		if (streq(s->row.spec.idempotency_key, key) && streq(s->row.tenant, tenant))
-			return s;
-	}
-	return NULL;
-}
-
-/* Stored with the state it will have in a moment, so that one write is enough. */
-static int make_row(struct core *c, const char *tenant, const char *key_id, const struct sandbox_spec *spec, const struct boundary *b,
-                    const struct boundary_spec *shape, enum sandbox_state state, struct sandbox_row *row, struct err *e)
-{
-	const char *id = shape->id;
-	char token[33];
-	uint64_t now = now_unix_ms();
-
-	random_hex(token, 16);
-	*row = (struct sandbox_row){
-		.id = xstrdup(id),
-		.name = xstrdup(spec->name ? spec->name : id),
-		.tenant = xstrdup(tenant),
-		.key_id = xstrdup(key_id),
-		.preview_token = xstrdup(token),
-		.state = state,
-		.image_digest = xstrdup(shape->image_digest),
-		.boundary = xstrdup(b->ops->name),
-		.user = xstrdup(shape->user),
-		.created_ms = now,
-		.updated_ms = now,
-		.active_ms = now,
-		.next_run = 1 + RUN_NUMBERS_RESERVED,
-	};
-	spec_copy(&row->spec, spec);
-	if (network_falls_away(b, spec))
-		row->spec.network = NETWORK_NONE;
-	row->spec.network_unasked = false;
-	(void)policy_check(row->spec.network, row->spec.network_allow, row->spec.network_deny, true, e); /* valid: to its canonical form */
-	row->spec.resources = shape->resources;
-	return store_sandbox_put(c->o.store, row, e);
-}
-
-static int check_request(struct core *c, const char *tenant, const struct sandbox_spec *spec, struct err *e)
-{
-	if (HASH_CNT(hh_id, c->by_id) >= c->o.max_sandboxes)
-		return err_set(e, ERR_LIMIT, ENOSPC, "this server holds %zu sandboxes already: delete some", c->o.max_sandboxes);
-	if (spec->name && core_find(c, tenant, spec->name)) /* a name that is another one's id would make that one unreachable by it */
-		return err_set(e, ERR_CONFLICT, EEXIST, "name: '%s' is taken by a sandbox of this name or id", spec->name);
-	return 0;
-}
-
-static void create_again(struct sandbox *s, sandbox_done_fn done, void *ctx)
-{
-	struct err e;
-
-	if (s->row.state == SANDBOX_CREATING) {
-		wait_for(s, done, ctx);
-	} else if (s->row.state == SANDBOX_DELETING) {
-		err_set(&e, ERR_CONFLICT, EBUSY, "the sandbox of this idempotency key is being deleted");
-		done(ctx, &e, NULL);
-	} else {
-		done(ctx, NULL, s);
-	}
-}
-
-static void begin_create(struct sandbox *s, sandbox_done_fn done, void *ctx)
+void lifecycle_begin_create(struct sandbox *s, sandbox_done_fn done, void *ctx)
 {
 	s->counted = true;
 	s->core->creating++;
@@ -497,110 +356,14 @@ static void begin_create(struct sandbox *s, sandbox_done_fn done, void *ctx)
 	wait_for(s, done, ctx);
 }
 
-/* From nothing: the boundary is asked, and its answer and the guest's hello are waited for. */
-static void create_cold(struct sandbox *s, struct boundary_spec *bs, sandbox_done_fn done, void *ctx)
+void lifecycle_ask_create(struct sandbox *s, const struct boundary_spec *spec)
 {
-	char hostname[SPEC_HOSTNAME_MAX + 1];
-
-	begin_create(s, done, ctx);
-	name_it(bs, s, hostname);
-	s->boundary->ops->create(s->boundary, bs, on_boundary_up, step_new(s));
+	s->boundary->ops->create(s->boundary, spec, on_boundary_up, step_new(s));
 }
 
-/* One of the pool: up and connected, or on its way there. */
-static void create_claimed(struct sandbox *s, const struct claim *claim, sandbox_done_fn done, void *ctx)
+void lifecycle_await_create(struct sandbox *s, sandbox_done_fn done, void *ctx)
 {
-	if (claim->link) {
-		s->link = claim->link;
-		s->link_seq++;
-		link_set_events(s->link, &sandbox_link_events, s);
-		s->hello_deadline_ms = claim->ready ? 0 : now_ms() + HELLO_TIMEOUT_MS;
-	}
-	if (!claim->ready) {
-		begin_create(s, done, ctx);
-		return;
-	}
-	s->hello = true;
-	core_emit(s->core, "sandbox.state", s, SANDBOX_CREATING, NULL);
-	done(ctx, NULL, s);
-}
-
-static void unclaim(struct boundary *b, const struct claim *claim)
-{
-	if (claim->link)
-		link_free(claim->link);
-	b->ops->destroy(b, claim->id, ignore_answer, NULL);
-}
-
-void core_create(struct core *c, const char *tenant, const char *key_id, const struct sandbox_spec *spec, sandbox_done_fn done, void *ctx)
-{
-	struct snapshot *from = spec->from_snapshot ? core_find_snapshot(c, tenant, spec->from_snapshot) : NULL;
-	struct err e;
-
-	if (spec->from_snapshot && !from) {
-		err_set(&e, ERR_INVALID, ENOENT, "from_snapshot: there is no snapshot '%.128s'", spec->from_snapshot);
-		done(ctx, &e, NULL);
-		return;
-	}
-	core_create_from(c, tenant, key_id, spec, from, done, ctx);
-}
-
-void core_create_from(struct core *c, const char *tenant, const char *key_id, const struct sandbox_spec *spec, struct snapshot *from, sandbox_done_fn done,
-                      void *ctx)
-{
-	struct sandbox_row row = { 0 };
-	struct sandbox_spec filled = { 0 };
-	struct image image = { 0 };
-	struct boundary *b = NULL;
-	struct claim claim = { 0 };
-	struct err e;
-
-	struct sandbox *s = find_idempotent(c, tenant, spec->idempotency_key);
-	if (s) {
-		create_again(s, done, ctx);
-		return;
-	}
-	int rc = check_request(c, tenant, spec, &e);
-	if (rc == 0)
-		rc = resolve_spec(c, spec, from, &filled, &b, &image, &e);
-	if (rc < 0) {
-		spec_done(&filled);
-		image_done(&image);
-		done(ctx, &e, NULL);
-		return;
-	}
-	if (from)
-		spec = &filled;
-	struct boundary_spec bs = shape_of(b, spec, user_of(spec, &image), &image);
-	if (from)
-		bs.from_snapshot = from->row.id;
-	bool claimed = !spec->name && !spec->hostname && pool_claim(c, b, &bs, &claim);
-	if (!claimed)
-		random_uuid(claim.id);
-	bs.id = claim.id;
-	rc = make_row(c, tenant, key_id, spec, b, &bs, claim.ready ? SANDBOX_RUNNING : SANDBOX_CREATING, &row, &e);
-	if (rc < 0) {
-		if (claimed)
-			unclaim(b, &claim);
-		sandbox_row_done(&row);
-		spec_done(&filled);
-		image_done(&image);
-		done(ctx, &e, NULL);
-		return;
-	}
-	s = core_add(c, &row);
-	s->row.next_run = 1; /* the store holds the end of what is reserved: the first run need not write it */
-	s->boundary = b;
-	core_emit(c, "sandbox.created", s, SANDBOX_CREATING, NULL);
-	if (from)
-		snapshot_used(from);
-	if (claimed)
-		create_claimed(s, &claim, done, ctx);
-	else
-		create_cold(s, &bs, done, ctx);
-	spec_done(&filled);
-	image_done(&image);
-	pool_refill(c);
+	wait_for(s, done, ctx);
 }
 
 /* --- the other transitions --- */
