@@ -102,8 +102,8 @@ int caisson_download(struct caisson *c, const char *sandbox, const char *path, i
                      struct caisson_error *e)
 {
 	auto_free char *p = files_path(sandbox, "", path, "");
-	auto_free char *bytes = malloc(GATHER);
-	struct gather g = { sink, ctx, bytes, 0 };
+	struct gather g = { sink, ctx, malloc(GATHER), 0 };
+	auto_free char *bytes = g.bytes;
 	auto_exchange struct exchange x = { .method = "GET", .path = p, .sink = gather, .ctx = &g };
 
 	if (!p || !bytes)

@@ -297,7 +297,7 @@ static void on_build_started(void *ctx, const struct err *e, const struct sandbo
 {
 	struct creation *x = ctx;
 	if (e) {
-		on_created(x, e, NULL);
+		on_created(x, e, v);
 		return;
 	}
 	auto_free char *base = base_url(x->call.d, x->call.r);
