@@ -1,5 +1,5 @@
 # For suites of cmocka programs: `program NAME COMMAND...` runs one and counts its TAP lines; one that crashes, or prints none, is a
-# failure. `closing_line` ends the suite.
+# failure. `closing_line` ends the suite. In the environment: limit, in seconds (300).
 passed=0 failed=0
 
 program() {
@@ -10,7 +10,7 @@ program() {
 		failed=$((failed + 1))
 		return
 	fi
-	out=$(CMOCKA_MESSAGE_OUTPUT=TAP timeout 300 "$@" 2>&1)
+	out=$(CMOCKA_MESSAGE_OUTPUT=TAP timeout "${limit-300}" "$@" 2>&1)
 	status=$?
 	ok=$(grep -c '^ok ' <<<"$out")
 	bad=$(grep -c '^not ok ' <<<"$out")
