@@ -260,7 +260,8 @@ static void a_fork_goes_on_with_what_ran(void **state)
 	assert_non_null(c);
 	assert_memory_equal(c->out[0].data, "parent\n43 ", 10);
 	assert_string_not_equal(r->out[0].data, c->out[0].data); /* the same count, and other random bytes */
-	assert_true(got_is(drive_sh(&of_child, "hostname | cut -c5-12; cut -c1-8 /etc/machine-id"), 0, xasprintf("%.8s\n%.8s\n", child, child), ""));
+	auto_free char *names = xasprintf("%.8s\n%.8s\n", child, child);
+	assert_true(got_is(drive_sh(&of_child, "hostname | cut -c5-12; cut -c1-8 /etc/machine-id"), 0, names, ""));
 	r = drive_sh(&d, ask);
 	assert_memory_equal(r->out[0].data, "parent\n44 ", 10);
 	drive_done(&of_child);
