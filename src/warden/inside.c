@@ -115,10 +115,10 @@ static int mount_dev(struct inside *in)
 /* What tells of the host, or reaches into it, and that programs can do without. meminfo, cpuinfo, stat, vmstat, uptime, loadavg,
  * version, filesystems, devices and cgroups stay. Others (slabinfo, kpageflags, ...) are refused to whoever is not the host's root. */
 static const char *const hidden_files[] = {
-	"bootconfig",  "buddyinfo",	"cmdline", "config.gz",	    "consoles",	  "crypto", "diskstats",  "dma",
-	"execdomains", "interrupts",	"iomem",   "ioports",	    "kallsyms",	  "kcore",  "key-users",  "keys",
-	"kmsg",	       "latency_stats", "mdstat",  "misc",	    "modules",	  "mtrr",   "partitions", "sched_debug",
-	"schedstat",   "softirqs",	"swaps",   "sysrq-trigger", "timer_list", "vmcore", "zoneinfo",
+	"bootconfig",  "buddyinfo",	"cmdline",  "config.gz", "consoles",	  "crypto",	"diskstats", "dma",
+	"execdomains", "interrupts",	"iomem",    "ioports",	 "kallsyms",	  "kcore",	"key-users", "keys",
+	"kmsg",	       "latency_stats", "locks",    "mdstat",	 "misc",	  "modules",	"mtrr",	     "partitions",
+	"sched_debug", "schedstat",	"softirqs", "swaps",	 "sysrq-trigger", "timer_list", "vmcore",    "zoneinfo",
 };
 static const char *const hidden_folders[] = { "acpi", "asound", "bus", "driver", "dynamic_debug", "fs", "irq", "pressure", "scsi", "tty" };
 

@@ -67,11 +67,11 @@ static ssize_t bytes_of(const char *path)
 static void masked(void)
 {
 	static const char *const files[] = {
-		"allocinfo", "bootconfig",  "buddyinfo",    "cmdline",	  "config.gz",	 "consoles",	  "crypto",   "diskstats",
-		"dma",	     "execdomains", "interrupts",   "iomem",	  "ioports",	 "kallsyms",	  "kcore",    "key-users",
-		"keys",	     "kmsg",	    "kpagecgroup",  "kpagecount", "kpageflags",	 "latency_stats", "mdstat",   "misc",
-		"modules",   "mtrr",	    "pagetypeinfo", "partitions", "sched_debug", "schedstat",	  "slabinfo", "softirqs",
-		"swaps",     "timer_list",  "vmallocinfo",  "vmcore",	  "zoneinfo",
+		"allocinfo", "bootconfig",  "buddyinfo",   "cmdline",	   "config.gz",	 "consoles",	  "crypto",    "diskstats",
+		"dma",	     "execdomains", "interrupts",  "iomem",	   "ioports",	 "kallsyms",	  "kcore",     "key-users",
+		"keys",	     "kmsg",	    "kpagecgroup", "kpagecount",   "kpageflags", "latency_stats", "locks",     "mdstat",
+		"misc",	     "modules",	    "mtrr",	   "pagetypeinfo", "partitions", "sched_debug",	  "schedstat", "slabinfo",
+		"softirqs",  "swaps",	    "timer_list",  "vmallocinfo",  "vmcore",	 "zoneinfo",
 	};
 	static const char *const folders[] = { "acpi", "asound", "bus", "driver", "dynamic_debug", "fs", "irq", "pressure", "scsi", "tty" };
 	static const char *const needed[] = { "meminfo", "cpuinfo",	"stat",	   "vmstat",  "uptime",	     "loadavg",
