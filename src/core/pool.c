@@ -185,6 +185,16 @@ static void broken(struct spare *sp, const char *why)
 	leave(sp);
 }
 
+/* This host cannot have such a one at all (more memory than there is, ...): that does not change from one moment to the next. */
+static void refused(struct spare *sp, const char *why)
+{
+	struct shape *s = sp->shape;
+
+	s->automatic = false;
+	broken(sp, why);
+	s->retry_ms = now_ms() + LEASE_MS;
+}
+
 /* --- coming --- */
 
 static void on_hello(void *ctx, const struct link_run_state *known, size_t n)
@@ -274,7 +284,7 @@ static void on_made(void *ctx, const struct err *e)
 		return;
 	}
 	if (e) {
-		broken(sp, e->message);
+		(e->kind == ERR_INVALID ? refused : broken)(sp, e->message);
 		return;
 	}
 	struct boundary *b = sp->shape->boundary;

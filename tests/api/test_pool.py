@@ -85,6 +85,16 @@ def test_the_operators_wish_outlives_a_restart(own):
     assert pool(client)["standing"] == 0
 
 
+def test_what_the_host_cannot_have_is_not_tried_again_and_again(own):
+    _, client = own
+    huge = {"resources": {"memory_mib": 1048576}, "ephemeral": True}
+    assert client.post("/v1/sandboxes", huge).status == 400
+    end = time.time() + 30  # half of what a kind that was asked for is kept
+    while pool(client, 1048576)["size"]:
+        assert time.time() < end, client.get("/v1/pools").json
+        time.sleep(0.05)
+
+
 def test_only_an_operator_may_and_nonsense_is_refused(client):
     key = client.post("/v1/keys", {"name": "plain", "operator": False}).json["key"]
     plain = client.with_key(key)
