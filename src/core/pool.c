@@ -46,7 +46,6 @@ struct standing {
 struct pool {
 	struct core *core;
 	struct shape *shapes; /* the one asked for last comes first */
-	size_t n;
 	struct standing *standing;
 	size_t leaving;       /* destroys under way */
 	bool draining;
@@ -104,7 +103,6 @@ static struct shape *find(struct pool *p, const struct boundary *b, const struct
 static void shape_free(struct shape *s)
 {
 	DL_DELETE(s->pool->shapes, s);
-	s->pool->n--;
 	free((char *)(uintptr_t)s->spec.image_digest);
 	free((char *)(uintptr_t)s->spec.user);
 	free((char *)(uintptr_t)s->spec.workdir);
@@ -130,7 +128,6 @@ static struct shape *shape_new(struct pool *p, struct boundary *b, const struct 
 	if (spec->env)
 		pairs_copy(&s->env, spec->env);
 	DL_PREPEND(p->shapes, s);
-	p->n++;
 	return s;
 }
 
@@ -341,13 +338,16 @@ static void fill(struct pool *p)
 
 /* --- from outside --- */
 
+/* Whoever may create chooses the kinds, so there is a bound on those that are kept for having been asked for. */
 static void forget_idlest(struct pool *p)
 {
 	struct shape *s;
+	size_t n = 0;
 
-	for (s = p->shapes->prev; s != p->shapes && s->fixed; s = s->prev)
-		;
-	s->automatic = s->fixed;
+	DL_FOREACH (p->shapes, s) {
+		if (s->automatic && !s->fixed && ++n > SHAPES_MAX)
+			s->automatic = false;
+	}
 }
 
 bool pool_claim(struct core *c, struct boundary *b, const struct boundary_spec *spec, struct claim *ret)
@@ -367,8 +367,7 @@ bool pool_claim(struct core *c, struct boundary *b, const struct boundary_spec *
 	}
 	s->automatic = true;
 	s->asked_ms = now_ms();
-	if (p->n > SHAPES_MAX)
-		forget_idlest(p);
+	forget_idlest(p);
 	if (!s->spares)
 		return false;
 	*ret = (struct claim){ .link = take_ptr(&s->spares->link), .ready = s->spares->ready };

@@ -95,6 +95,16 @@ def test_what_the_host_cannot_have_is_not_tried_again_and_again(own):
         time.sleep(0.05)
 
 
+def test_many_kinds_are_not_all_kept(own):
+    _, client = own
+    for i in range(40):
+        r = client.post("/v1/sandboxes", {"resources": {"memory_mib": 64 + i}, "ephemeral": True})
+        assert r.status == 201, r
+        assert client.delete(f"/v1/sandboxes/{r.json['id']}").status == 204
+    kept = [p["resources"]["memory_mib"] for p in client.get("/v1/pools").json["items"] if p["size"]]
+    assert 0 < len(kept) <= 32 and 103 in kept and 64 not in kept, kept
+
+
 def test_only_an_operator_may_and_nonsense_is_refused(client):
     key = client.post("/v1/keys", {"name": "plain", "operator": False}).json["key"]
     plain = client.with_key(key)
