@@ -78,14 +78,21 @@ static int set_up(const struct launch *l)
 	return 0;
 }
 
-static int enter(const struct launch *l)
+static int enter_default(const struct launch *l)
 {
-	if (l->cwd)
-		return chdir(l->cwd) < 0 ? -errno : 0;
 	for (size_t i = 0; i < ARRAY_LEN(l->fallback); i++)
 		if (l->fallback[i] && chdir(l->fallback[i]) == 0)
 			return 0;
 	return chdir("/") < 0 ? -errno : 0;
+}
+
+/* A relative directory is looked for where a program without one starts, as paths of files are. */
+static int enter(const struct launch *l)
+{
+	int r = l->cwd && l->cwd[0] == '/' ? 0 : enter_default(l);
+	if (r == 0 && l->cwd)
+		r = chdir(l->cwd) < 0 ? -errno : 0;
+	return r;
 }
 
 static void try_exec(const struct launch *l, const char *path, const char **by_sh)

@@ -14,7 +14,7 @@ struct launch {
 	const char *const *argv;
 	const char *const *env;
 	const struct user *user;
-	const char *cwd;          /* must exist; NULL = the first that does of fallback[] */
+	const char *cwd;          /* must exist, may be relative to the default; NULL = that: the first that exists of fallback[] */
 	const char *fallback[3];
 	int fds[3];               /* become 0, 1, 2; borrowed */
 	int extra, extra_to;      /* one more descriptor; unset = none. Borrowed */

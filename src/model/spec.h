@@ -122,7 +122,7 @@ struct run_spec {
 	enum code_language language;
 	char **code_argv;         /* further arguments of the program, NULL-terminated, or NULL */
 	struct pairs env;         /* over the sandbox's */
-	char *cwd;                /* NULL = the sandbox's; must exist */
+	char *cwd;                /* NULL = the sandbox's; relative: to that; must exist */
 	char *user;               /* name or uid[:gid]; NULL = the sandbox's */
 	char *session;            /* run inside this session's shell; only with shell, without user and pty */
 	uint8_t *stdin_bytes;     /* fed, then end of file; NULL = none */

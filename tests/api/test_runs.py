@@ -32,6 +32,8 @@ def test_argv_goes_through_untouched(shared_box):
 def test_environment_directory_user(shared_box):
     r = shared_box.run({"argv": ["sh", "-c", 'echo "$A|$PWD"'], "env": {"A": "x=y z"}, "cwd": "/tmp"})
     check(r, stdout="x=y z|/tmp\n", exit_code=0)
+    start = shared_box.run({"shell": "mkdir -p below/it; pwd"})["stdout"].strip()
+    check(shared_box.run({"argv": ["pwd"], "cwd": "below/it"}), stdout=f"{start}/below/it\n", exit_code=0)
     assert shared_box.run({"argv": ["id", "-u"], "user": "0"})["stdout"] == "0\n"
     assert shared_box.run({"argv": ["id", "-un"], "user": "nobody"})["stdout"] == "nobody\n"
     assert shared_box.run({"argv": ["id", "-u"], "user": "1234:1234"})["stdout"] == "1234\n"

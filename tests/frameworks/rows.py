@@ -1,5 +1,7 @@
 """The matrix: one row a framework. The packages are what a user installs today, so they carry no versions; the table says which were
-tested. `agent` is in examples/NAME, its scripted model in drive/NAME; `suite` is a conformance suite that the framework ships."""
+tested. The agent is in examples/NAME, its scripted model in drive/; `suite` is a conformance suite that the framework ships, `leaves` names
+ways in which its client never says that it has ended, so that a sandbox stays until its own time is over; `patience` is how many seconds
+its own retries take before it gives up."""
 
 ROWS = {
     "deepagents-py": dict(
@@ -24,11 +26,11 @@ ROWS = {
         title="OpenAI Agents SDK (JS)", kind="js", packages="@openai/agents @openai/agents-extensions @daytonaio/sdk zod",
         shown="@openai/agents @openai/agents-extensions @daytonaio/sdk", change="environment; `DaytonaSandboxClient` for a `SandboxAgent`"),
     "claude-agent-sdk-py": dict(
-        title="Claude Agent SDK (Python)", kind="py", packages="claude-agent-sdk", shown="claude-agent-sdk", mcp=True,
+        title="Claude Agent SDK (Python)", kind="py", packages="claude-agent-sdk", shown="claude-agent-sdk", leaves=("http",),
         change="MCP server, HTTP and stdio; built-in tools off"),
     "claude-agent-sdk-ts": dict(
         title="Claude Agent SDK (TypeScript)", kind="js", packages="@anthropic-ai/claude-agent-sdk @anthropic-ai/sdk @modelcontextprotocol/sdk zod",
-        shown="@anthropic-ai/claude-agent-sdk", mcp=True, change="MCP server, HTTP and stdio; built-in tools off"),
+        shown="@anthropic-ai/claude-agent-sdk", leaves=("http",), change="MCP server, HTTP and stdio; built-in tools off"),
     "mastra": dict(
         title="Mastra", kind="js", packages="@mastra/core @mastra/daytona zod", shown="@mastra/core @mastra/daytona @daytonaio/sdk",
         change="environment; `DaytonaSandbox` in the workspace"),
@@ -44,15 +46,16 @@ ROWS = {
         title="Pydantic AI", kind="py", packages="pydantic-ai-daytona pydantic-ai-slim pytest anyio", shown="pydantic-ai-slim pydantic-ai-daytona daytona",
         change="environment; `DaytonaSandbox` capability", suite="WorkspaceBackendSuite"),
     "inspect-ai": dict(
-        title="inspect-ai", kind="py3.12", packages="inspect-ai inspect-sandboxes", shown="inspect-ai inspect-sandboxes daytona",
-        change="environment; `sandbox=\"daytona\"`", suite="self_check"),
+        # inspect-sandboxes 0.6 cannot be loaded beside modal 1.6, another of its providers.
+        title="inspect-ai", kind="py3.12", packages="inspect-ai inspect-sandboxes modal<1.6 pytest pytest-asyncio", shown="inspect-ai inspect-sandboxes daytona",
+        change="environment; `sandbox=\"daytona\"`", patience=600, suite="self_check"),
     "swe-rex": dict(
         title="SWE-ReX", kind="py", packages="swe-rex[daytona]", shown="swe-rex daytona", change="environment; `DaytonaDeployment`"),
     "computesdk": dict(
         title="ComputeSDK", kind="js", packages="computesdk @computesdk/daytona", shown="computesdk @computesdk/daytona @daytonaio/sdk",
         change="environment; provider `daytona`"),
     "vercel-ai": dict(
-        title="Vercel AI SDK", kind="js", packages="ai @ai-sdk/mcp zod", shown="ai @ai-sdk/mcp", mcp=True, change="MCP server"),
+        title="Vercel AI SDK", kind="js", packages="ai @ai-sdk/mcp zod", shown="ai @ai-sdk/mcp", change="MCP server"),
     "agno": dict(
         title="agno", kind="py", packages="agno daytona", shown="agno daytona", change="environment; `DaytonaTools`"),
 }
