@@ -283,6 +283,7 @@ static int load_row(void *ctx, struct sandbox_row *row)
 
 	s->boundary = core_boundary(c, s->row.boundary, NULL);
 	runs_load(s);
+	interpreters_adopt(s);
 	sessions_load(s);
 	return 0;
 }

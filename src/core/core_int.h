@@ -255,7 +255,7 @@ void command_done(struct command *c);
 
 /* interpreter.c */
 int interpreter_default(struct sandbox *s, struct interpreter **ret, struct err *e); /* made when there is none */
-void interpreters_adopt(struct sandbox *s);                /* after a hello */
+void interpreters_adopt(struct sandbox *s);                /* after a restart, before anybody can ask */
 void interpreters_end(struct sandbox *s, const char *why); /* none is known any more; kernels are not ended by it */
 size_t interpreters_resting(struct sandbox *s);            /* live runs that are kernels with nothing to do */
 

@@ -236,9 +236,10 @@ static void on_pong(struct interpreter *in, json_t *o)
 {
 	json_int_t id = json_integer_value(json_object_get(o, "id")), left = json_integer_value(json_object_get(o, "left"));
 
-	if (in->state != KERNEL_ASKED || json_integer_value(json_object_get(o, "n")) != (json_int_t)in->serial)
+	if (in->state != KERNEL_ASKED || json_integer_value(json_object_get(o, "n")) != (json_int_t)in->asked)
 		return;
 	in->state = KERNEL_IDLE;
+	kernel_in(in, json_string_value(json_object_get(o, "cwd")));
 	if (id > 0) { /* begun by the daemon before us, whose client is gone: it goes on, within its limit */
 		struct execution *x = add(in, (uint64_t)id, 0);
 		DL_DELETE(in->queue, x);
@@ -258,8 +259,8 @@ void kernel_said(struct interpreter *in, struct str line)
 	struct str text, name, value;
 
 	if (streq(type, "ready")) {
-		const char *cwd = json_string_value(json_object_get(o, "cwd"));
-		kernel_ready(in, cwd && strlen(cwd) <= SPEC_PATH_MAX ? cwd : "");
+		kernel_in(in, json_string_value(json_object_get(o, "cwd")));
+		kernel_ready(in);
 	} else if (streq(type, "pong")) {
 		on_pong(in, o);
 	} else if (type && x && (uint64_t)json_integer_value(json_object_get(o, "id")) == x->id) {

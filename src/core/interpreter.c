@@ -244,13 +244,17 @@ static void follow(struct interpreter *in, uint64_t from)
 	in->follower = run_follow(in->run, from, 0, &events, in);
 }
 
-void kernel_ready(struct interpreter *in, const char *cwd)
+void kernel_in(struct interpreter *in, const char *cwd)
+{
+	free(in->cwd);
+	in->cwd = xstrdup(cwd && strlen(cwd) <= SPEC_PATH_MAX ? cwd : NULL);
+}
+
+void kernel_ready(struct interpreter *in)
 {
 	if (in->state != KERNEL_STARTING)
 		return;
 	in->state = KERNEL_IDLE;
-	free(in->cwd);
-	in->cwd = xstrdup(cwd);
 	answer_waiters(in, NULL);
 	if (in->sandbox)
 		executions_next(in);
@@ -386,8 +390,9 @@ void interpreters_adopt(struct sandbox *s)
 			in->run = r;
 			in->created_ms = r->row.started_ms;
 			in->state = KERNEL_ASKED;
+			in->asked = ++in->serial;
 			follow(in, spool_total(&r->out[0]));
-			snprintf(question, sizeof question, "\n{\"op\":\"ping\",\"n\":%llu}\n", (unsigned long long)in->serial);
+			snprintf(question, sizeof question, "\n{\"op\":\"ping\",\"n\":%llu}\n", (unsigned long long)in->asked);
 			kernel_say(in, question); /* the first newline ends what the daemon before may have left half said */
 		}
 		json_decref(about);

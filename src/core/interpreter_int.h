@@ -37,7 +37,8 @@ struct interpreter {
 	uint64_t read, forgotten;    /* offsets in its output: heeded; given back to the guest */
 	struct buf line, input;      /* said, up to the last newline; to be said to it */
 	struct execution *queue;     /* the first is under way when BUSY */
-	uint64_t serial;             /* of executions, and of the question to an adopted one */
+	uint64_t serial;             /* of executions */
+	uint64_t asked;              /* number of the question to an adopted one */
 	struct interpreter_waiter *waiters; /* for its first word */
 	UT_hash_handle hh;           /* by id */
 };
@@ -56,7 +57,8 @@ struct execution {
 /* interpreter.c */
 void kernel_say(struct interpreter *in, const char *line); /* with its newline */
 void kernel_hurry(struct interpreter *in);                 /* the next step of urgency */
-void kernel_ready(struct interpreter *in, const char *cwd);
+void kernel_in(struct interpreter *in, const char *cwd);   /* its directory, as it says */
+void kernel_ready(struct interpreter *in);
 void kernel_limit(struct interpreter *in, uint64_t ms);    /* 0 = none */
 void kernel_calm(struct interpreter *in);                  /* what was under way is over */
 

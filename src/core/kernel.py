@@ -13,6 +13,7 @@ LINE_MAX = 8 << 20      # bytes of one event; the server takes no more
 TICK = 0.02             # seconds that a half line is held back
 MAIN = threading.get_ident()
 PID = os.getpid()
+BEGAN_IN = os.getcwd()
 
 requests_fd, events_fd = os.dup(0), os.dup(1)
 null = os.open(os.devnull, os.O_RDONLY)
@@ -37,6 +38,7 @@ deadline = None
 running = False         # code of the user's is on the main thread: a SIGINT is for it
 sending = 0             # the main thread is inside send(): a SIGINT has to wait
 struck = False          # and one does
+waits = False           # another thread wants the lock
 held, held_stream, sent_at = [], 1, 0.0
 
 
@@ -49,12 +51,16 @@ def interrupt(*_):
 
 
 class guarded:
-    """Holds the lock; no interrupt in between."""
+    """Holds the lock; no interrupt in between. Locks are not fair: code that prints without a pause would keep the pump out for ever."""
     def __enter__(self):
-        global sending
+        global sending, waits
         if threading.get_ident() == MAIN:
             sending += 1
-        lock.acquire()
+            lock.acquire()
+        elif not lock.acquire(False):
+            waits = True
+            lock.acquire()
+            waits = False
 
     def __exit__(self, *_):
         global sending, struck
@@ -65,6 +71,8 @@ class guarded:
                 struck = False
                 if running:
                     raise KeyboardInterrupt
+            if waits and not sending:
+                time.sleep(0.001)
 
 
 def send(event):
@@ -175,7 +183,7 @@ def take(line):
         return
     if request['op'] == 'ping':
         left = -1 if deadline is None else max(0, int((deadline - time.monotonic()) * 1000))
-        send({'t': 'pong', 'n': request['n'], 'id': current, 'left': left})
+        send({'t': 'pong', 'n': request['n'], 'id': current, 'left': left, 'cwd': BEGAN_IN})
     else:
         todo.put(request)
 
@@ -187,7 +195,7 @@ def pump():
     pending = b''
     while True:
         ready = dict(poll.poll(TICK * 1000 if held or current else None))
-        with lock:
+        with guarded():
             if any(fd in ready for fd in pipes):
                 drain()
             flush()
@@ -406,7 +414,7 @@ def serve():
     main.display = display
     os.register_at_fork(after_in_child=in_child)
     threading.Thread(target=pump, daemon=True).start()
-    send({'t': 'ready', 'cwd': os.getcwd(), 'version': '%d.%d.%d' % sys.version_info[:3]})
+    send({'t': 'ready', 'cwd': BEGAN_IN, 'version': '%d.%d.%d' % sys.version_info[:3]})
     count = 0
     while True:
         request = todo.get()

@@ -508,8 +508,8 @@ void runs_hello(struct sandbox *s, const struct link_run_state *known, size_t n)
 			continue;
 		r->link_seq = s->link_seq;
 		link_run_attach(s->link, r->number, spool_total(&r->out[0]), spool_total(&r->out[1]));
+		followers_tell_room(r); /* who has input has waited for the connection */
 	}
-	interpreters_adopt(s);
 	HASH_ITER (hh, s->runs, r, next) {
 		if (run_ended(r) || r->finishing || r->link_seq == s->link_seq)
 			continue;

@@ -9,6 +9,7 @@
 
 #define SANDBOX "/v1/sandboxes/{id}"
 #define RUN SANDBOX "/runs/{run}"
+#define INTERPRETER SANDBOX "/interpreters/{interpreter}"
 #define FILES SANDBOX "/files"
 
 static const struct route routes[] = {
@@ -46,6 +47,13 @@ static const struct route routes[] = {
 	{ .method = "GET", .pattern = SANDBOX "/sessions", .handle = native_session_list },
 	{ .method = "GET", .pattern = SANDBOX "/sessions/{session}", .handle = native_session_get },
 	{ .method = "DELETE", .pattern = SANDBOX "/sessions/{session}", .handle = native_session_delete },
+
+	{ .method = "POST", .pattern = SANDBOX "/interpreters", .body = BODY_BUFFER, .handle = native_interpreter_create },
+	{ .method = "GET", .pattern = SANDBOX "/interpreters", .handle = native_interpreter_list },
+	{ .method = "GET", .pattern = INTERPRETER, .handle = native_interpreter_get },
+	{ .method = "DELETE", .pattern = INTERPRETER, .handle = native_interpreter_delete },
+	{ .method = "POST", .pattern = INTERPRETER "/interrupt", .handle = native_interpreter_interrupt },
+	{ .method = "POST", .pattern = INTERPRETER "/execute", .body = BODY_BUFFER, .body_max = 64 << 20, .handle = native_interpreter_execute, .tag = ROUTE_QUERY },
 
 	{ .method = "GET", .pattern = FILES, .handle = native_file_read, .tag = ROUTE_QUERY },
 	{ .method = "PUT", .pattern = FILES, .body = BODY_STREAM, .handle = native_file_write, .tag = ROUTE_QUERY },
