@@ -240,6 +240,20 @@ void api_sandbox_resume(struct api *a, const struct caller *c, const char *ref, 
 	transition(a, c, ref, sandbox_resume, done, ctx);
 }
 
+void api_sandbox_resize(struct api *a, const struct caller *c, const char *ref, const struct resources *r, api_sandbox_fn done, void *ctx)
+{
+	struct err e;
+	struct sandbox *s = api_lookup(a, c, ref, &e);
+
+	if (!s) {
+		done(ctx, &e, NULL);
+		return;
+	}
+	struct call *call = api_call(a, ctx);
+	call->fn.sandbox = done;
+	sandbox_resize(s, r, answer_sandbox, call);
+}
+
 void api_sandbox_delete(struct api *a, const struct caller *c, const char *ref, api_done_fn done, void *ctx)
 {
 	struct err e;

@@ -70,6 +70,8 @@ void api_sandbox_start(struct api *a, const struct caller *c, const char *ref, a
 void api_sandbox_stop(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx);
 void api_sandbox_pause(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx);
 void api_sandbox_resume(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx);
+/* Other limits; what is 0 stays. */
+void api_sandbox_resize(struct api *a, const struct caller *c, const char *ref, const struct resources *r, api_sandbox_fn done, void *ctx);
 /* Also when it does not exist (then e is ERR_NOT_FOUND: a dialect may call that success). */
 void api_sandbox_delete(struct api *a, const struct caller *c, const char *ref, api_done_fn done, void *ctx);
 int api_sandbox_set_labels(struct api *a, const struct caller *c, const char *ref, const struct pairs *labels, struct err *e);

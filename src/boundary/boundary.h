@@ -63,6 +63,9 @@ struct boundary_ops {
 	void (*pause)(struct boundary *b, const char *id, boundary_done_fn done, void *ctx);
 	void (*resume)(struct boundary *b, const char *id, boundary_done_fn done, void *ctx);
 	void (*usage)(struct boundary *b, const char *id, boundary_usage_fn done, void *ctx);
+	/* New limits of a started sandbox, with BOUNDARY_CAN_RESIZE (else NULL): memory, cpus and pids; disk_mib is not looked at. None of
+	 * them changes when one cannot. ERR_CONFLICT: it uses more memory than that. */
+	void (*resize)(struct boundary *b, const char *id, const struct resources *r, boundary_done_fn done, void *ctx);
 	/* Of a running sandbox, with BOUNDARY_CAN_NETWORK (else NULL): with a gate from now on, or without. */
 	void (*network)(struct boundary *b, const char *id, bool on, boundary_done_fn done, void *ctx);
 	/* Snapshots, with BOUNDARY_CAN_SNAPSHOT_DISK (else NULL). A snapshot is the state of a sandbox at one moment, kept under an id of

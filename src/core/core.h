@@ -79,6 +79,9 @@ void sandbox_set_network(struct sandbox *s, enum network_mode mode, char *const 
 int sandbox_set_extra(struct sandbox *s, const char *extra, struct err *e);
 void sandbox_usage(struct sandbox *s, void (*done)(void *ctx, const struct err *e, const struct usage *u), void *ctx);
 
+/* Other limits; what is 0 stays. A stopped sandbox has them at its next start. The size of the disk cannot change. */
+void sandbox_resize(struct sandbox *s, const struct resources *r, sandbox_done_fn done, void *ctx);
+
 /* --- snapshots and forks (core/snapshot.c) --- */
 struct snapshot;
 #define FORK_MAX 100

@@ -160,9 +160,10 @@ void lifecycle_await_create(struct sandbox *s, sandbox_done_fn done, void *ctx);
 void lifecycle_made(struct core *c, const char *id, const struct err *e); /* a claimed one that the boundary was still making */
 void lifecycle_sweep(struct sandbox *s, uint64_t now_wall_ms);
 
-/* The sandbox is held by a snapshot until it is done: the transition's generation, or 0 and e. */
-uint64_t lifecycle_snapshot_begin(struct sandbox *s, struct err *e);
-void lifecycle_snapshot_done(struct sandbox *s, uint64_t generation);
+/* A transition without a state of its own, for what must not be overtaken by another but a delete: its generation, or 0 and e. The
+ * sandbox is running, paused or stopped. */
+uint64_t lifecycle_hold(struct sandbox *s, const char *what, struct err *e);
+void lifecycle_release(struct sandbox *s, uint64_t generation);
 /* p: what the sandbox begins as, or NULL; spec.from_snapshot is not looked at. */
 void core_create_from(struct core *c, const char *tenant, const char *key_id, const struct sandbox_spec *spec, struct snapshot *p, sandbox_done_fn done,
                       void *ctx);

@@ -16,17 +16,17 @@
 
 enum { REOPEN_MAX = 5, REOPEN_WINDOW_MS = 60000, DELETE_AGAIN_MS = 5000,  };
 
-enum verb { V_CREATE = 1, V_START = 2, V_STOP = 4, V_PAUSE = 8, V_RESUME = 16, V_DELETE = 32, V_SNAPSHOT = 64 };
+enum verb { V_CREATE = 1, V_START = 2, V_STOP = 4, V_PAUSE = 8, V_RESUME = 16, V_DELETE = 32, V_HOLD = 64 };
 
 static const struct {
 	unsigned permits; /* verbs that may begin here, when none is under way (delete: always) */
 	unsigned already; /* verbs that have nothing to do here */
 } states[] = {
 	[SANDBOX_CREATING] = { V_DELETE, 0 },
-	[SANDBOX_RUNNING] = { V_STOP | V_PAUSE | V_DELETE | V_SNAPSHOT, V_START | V_RESUME },
-	[SANDBOX_PAUSED] = { V_STOP | V_RESUME | V_DELETE | V_SNAPSHOT, V_PAUSE },
+	[SANDBOX_RUNNING] = { V_STOP | V_PAUSE | V_DELETE | V_HOLD, V_START | V_RESUME },
+	[SANDBOX_PAUSED] = { V_STOP | V_RESUME | V_DELETE | V_HOLD, V_PAUSE },
 	[SANDBOX_STOPPING] = { V_DELETE, 0 },
-	[SANDBOX_STOPPED] = { V_START | V_DELETE | V_SNAPSHOT, V_STOP },
+	[SANDBOX_STOPPED] = { V_START | V_DELETE | V_HOLD, V_STOP },
 	[SANDBOX_STARTING] = { V_DELETE, 0 },
 	[SANDBOX_DELETING] = { V_DELETE, 0 }, /* again, after a failure */
 	[SANDBOX_DELETED] = { 0, V_DELETE },
@@ -480,24 +480,24 @@ void sandbox_resume(struct sandbox *s, sandbox_done_fn done, void *ctx)
 	s->boundary->ops->resume(s->boundary, s->row.id, on_resumed, step_new(s));
 }
 
-/* --- a snapshot is being taken: a transition without a state of its own --- */
+/* --- held by a snapshot or a resize: a transition without a state of its own --- */
 
-uint64_t lifecycle_snapshot_begin(struct sandbox *s, struct err *e)
+uint64_t lifecycle_hold(struct sandbox *s, const char *what, struct err *e)
 {
 	if (s->under_way)
-		err_set(e, ERR_CONFLICT, EBUSY, "cannot take a snapshot: a state change is in progress (state %s)", sandbox_state_name(s->row.state));
-	else if (!(states[s->row.state].permits & V_SNAPSHOT))
-		err_set(e, ERR_CONFLICT, EBUSY, "cannot take a snapshot: the state is %s", sandbox_state_name(s->row.state));
+		err_set(e, ERR_CONFLICT, EBUSY, "cannot %s: a state change is in progress (state %s)", what, sandbox_state_name(s->row.state));
+	else if (!(states[s->row.state].permits & V_HOLD))
+		err_set(e, ERR_CONFLICT, EBUSY, "cannot %s: the state is %s", what, sandbox_state_name(s->row.state));
 	else {
-		s->under_way = V_SNAPSHOT;
+		s->under_way = V_HOLD;
 		return ++s->generation;
 	}
 	return 0;
 }
 
-void lifecycle_snapshot_done(struct sandbox *s, uint64_t generation)
+void lifecycle_release(struct sandbox *s, uint64_t generation)
 {
-	if (s->generation == generation && s->under_way == V_SNAPSHOT)
+	if (s->generation == generation && s->under_way == V_HOLD)
 		end(s, NULL);
 }
 

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdio.h>
 
 enum { ACTIVE_SAVE_MS = 10000 };
 
@@ -196,6 +197,73 @@ int sandbox_set_extra(struct sandbox *s, const char *extra, struct err *e)
 	free(changed.extra);
 	changed.extra = xstrdup(extra);
 	return replace_spec(s, &changed, e);
+}
+
+struct resizing {
+	struct core *core;
+	char id[40];
+	uint64_t generation;
+	struct resources resources;
+	sandbox_done_fn done;
+	void *ctx;
+};
+
+static void on_resized(void *ctx, const struct err *e)
+{
+	struct resizing *r = ctx;
+	struct sandbox *s = core_find(r->core, NULL, r->id);
+	struct sandbox_spec changed;
+	struct err why;
+
+	if (!s)
+		e = (err_set(&why, ERR_GONE, ESRCH, "the sandbox was deleted meanwhile"), &why);
+	if (s && !e) {
+		spec_copy(&changed, &s->row.spec);
+		changed.resources = r->resources;
+		if (replace_spec(s, &changed, &why) < 0)
+			e = &why;
+	}
+	if (s)
+		lifecycle_release(s, r->generation);
+	r->done(r->ctx, e, s);
+	free(r);
+}
+
+void sandbox_resize(struct sandbox *s, const struct resources *want, sandbox_done_fn done, void *ctx)
+{
+	struct resources now = s->row.spec.resources;
+	uint64_t generation = 0;
+	struct err e;
+
+	if (want->cpus > 0)
+		now.cpus = want->cpus;
+	if (want->memory_mib)
+		now.memory_mib = want->memory_mib;
+	if (want->pids)
+		now.pids = want->pids;
+	bool stopped = s->row.state == SANDBOX_STOPPED;
+	int rc = resources_validate(&now, &e);
+	if (rc == 0 && want->disk_mib && want->disk_mib != now.disk_mib)
+		rc = err_set(&e, ERR_UNSUPPORTED, EOPNOTSUPP, "the size of a disk cannot change: it has %llu MiB; create a new sandbox and copy the files",
+		             (unsigned long long)now.disk_mib);
+	if (rc == 0 && !stopped && s->boundary && !(s->boundary->ops->caps & BOUNDARY_CAN_RESIZE))
+		rc = err_set(&e, ERR_UNSUPPORTED, EOPNOTSUPP, "the boundary '%s' cannot change the limits of a started sandbox: stop it first",
+		             s->row.boundary);
+	if (rc == 0 && !s->boundary)
+		rc = err_set(&e, ERR_UNAVAILABLE, ENOSYS, "the boundary '%s' is not offered by this server now", s->row.boundary);
+	if (rc == 0)
+		generation = lifecycle_hold(s, "resize", &e);
+	if (!generation) {
+		done(ctx, &e, s);
+		return;
+	}
+	struct resizing *r = xcalloc(1, sizeof *r);
+	*r = (struct resizing){ .core = s->core, .generation = generation, .resources = now, .done = done, .ctx = ctx };
+	snprintf(r->id, sizeof r->id, "%s", s->row.id);
+	if (stopped)
+		on_resized(r, NULL);
+	else
+		s->boundary->ops->resize(s->boundary, s->row.id, &now, on_resized, r);
 }
 
 void sandbox_usage(struct sandbox *s, void (*done)(void *ctx, const struct err *e, const struct usage *u), void *ctx)

@@ -179,7 +179,7 @@ static void on_taken(void *ctx, const struct err *e, uint64_t bytes)
 	struct err why;
 
 	if (s)
-		lifecycle_snapshot_done(s, t->generation);
+		lifecycle_release(s, t->generation);
 	if (!e) {
 		p->row.bytes = bytes;
 		p->row.state = SNAPSHOT_READY;
@@ -198,7 +198,7 @@ static void begin(struct taking *t)
 
 	if (!s)
 		err_set(&e, ERR_NOT_FOUND, ENOENT, "the sandbox is gone");
-	if (!s || (t->generation = lifecycle_snapshot_begin(s, &e)) == 0) {
+	if (!s || (t->generation = lifecycle_hold(s, "take a snapshot", &e)) == 0) {
 		end_taking(t, &e);
 		return;
 	}

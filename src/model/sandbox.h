@@ -29,6 +29,7 @@ enum boundary_cap {
 	BOUNDARY_STRONG = 1 << 3, /* a separate kernel */
 	BOUNDARY_MANY_CONNECTIONS = 1 << 4, /* open_guest gives a connection of its own each time; else a new one replaces the last */
 	BOUNDARY_CAN_NETWORK = 1 << 5,
+	BOUNDARY_CAN_RESIZE = 1 << 6, /* limits of a started one */
 };
 
 enum snapshot_state { SNAPSHOT_CREATING, SNAPSHOT_READY, SNAPSHOT_DELETING };

@@ -279,6 +279,46 @@ void cgroup_unthrottle(struct cgroup_host *h, const char *id)
 		(void)write_in(h, CGROUP_TREE_CPU, id, "cpu.cfs_quota_us", "-1");
 }
 
+/* Of the group that is there. v1 wants memory and memory with swap raised and lowered in opposite orders. */
+static int change_limits(struct cgroup_host *h, const char *id, const struct cgroup_limits *l)
+{
+	const bool v2 = h->kind == CGROUP_V2;
+	const enum cgroup_tree memory = v2 ? CGROUP_TREE_V2 : CGROUP_TREE_MEMORY, cpu = v2 ? CGROUP_TREE_V2 : CGROUP_TREE_CPU,
+			       pids = v2 ? CGROUP_TREE_V2 : CGROUP_TREE_PIDS;
+	char bytes[24], quota[48], count[24];
+
+	snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)l->memory_bytes);
+	snprintf(count, sizeof count, "%llu", (unsigned long long)l->pids);
+	unsigned long long usec = (unsigned long long)(l->cpu_millis * CPU_PERIOD_USEC / 1000);
+	int rc;
+	if (v2) {
+		snprintf(quota, sizeof quota, "%llu %d", usec, CPU_PERIOD_USEC);
+		rc = write_in(h, memory, id, "memory.max", bytes);
+	} else {
+		snprintf(quota, sizeof quota, "%llu", usec);
+		int raised = write_in(h, memory, id, "memory.memsw.limit_in_bytes", bytes);
+		rc = write_in(h, memory, id, "memory.limit_in_bytes", bytes);
+		if (rc == 0 && raised < 0 && raised != -ENOENT)
+			rc = write_in(h, memory, id, "memory.memsw.limit_in_bytes", bytes);
+	}
+	if (rc == 0)
+		rc = write_in(h, cpu, id, v2 ? "cpu.max" : "cpu.cfs_quota_us", quota);
+	return rc == 0 ? write_in(h, pids, id, "pids.max", count) : rc;
+}
+
+int cgroup_set_limits(struct cgroup_host *h, const char *id, const struct cgroup_limits *was, const struct cgroup_limits *limits)
+{
+	struct cgroup_usage u = { 0 };
+
+	cgroup_usage(h, id, &u);
+	if (limits->memory_bytes < was->memory_bytes && u.memory_bytes > limits->memory_bytes)
+		return -EBUSY; /* v2 would take it, and end processes */
+	int rc = change_limits(h, id, limits);
+	if (rc < 0)
+		(void)change_limits(h, id, was);
+	return rc;
+}
+
 int cgroup_freeze(struct cgroup_host *h, const char *id, bool frozen)
 {
 	if (h->parent[CGROUP_TREE_V2] >= 0)

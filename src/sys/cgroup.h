@@ -39,6 +39,8 @@ void cgroup_remove_parents(struct cgroup_host *h);
 
 /* Makes the groups of a sandbox with their limits. *ret_v2 is its directory (O_PATH) or -EBADF without v2. */
 int cgroup_make(struct cgroup_host *h, const char *id, const struct cgroup_limits *limits, uid_t owner, int *ret_v2, struct err *e);
+/* Other limits for the groups that are there. Nothing changes when one cannot be set: -EBUSY when more memory is in use. */
+int cgroup_set_limits(struct cgroup_host *h, const char *id, const struct cgroup_limits *was, const struct cgroup_limits *limits);
 /* Puts a process into the v1 groups; v2 is entered by the clone itself. */
 int cgroup_enter(struct cgroup_host *h, const char *id, pid_t pid);
 void cgroup_kill(struct cgroup_host *h, const char *id); /* best effort, thaws first where a frozen task would not die */

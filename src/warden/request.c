@@ -186,12 +186,18 @@ static int do_list_snapshots(struct warden *w, struct sandbox *s, const struct w
 	return rc < 0 ? err_sys(e, ERR_UNAVAILABLE, -rc, "list the snapshots") : 0;
 }
 
+static int do_resize(struct warden *w, struct sandbox *s, const struct warden_request *rq, struct err *e)
+{
+	return sandbox_set_limits(&w->keeper, s, rq, e);
+}
+
 /* The policy: what may be asked, of a sandbox in which life, with which part of the record read. */
 static const struct entry {
 	const char *name;
 	handler handle;
 	bool one;	    /* names a sandbox */
 	bool snapshot;	    /* names a snapshot */
+	bool limits;	    /* reads limits */
 	bool spec;	    /* reads image, limits, host name and the guest's words */
 	unsigned permitted; /* with `one` */
 } table[WARDEN_LAST_REQUEST + 1] = {
@@ -205,6 +211,7 @@ static const struct entry {
 	[WARDEN_RESUME] = { "resume", do_resume, .one = true, .permitted = IN_RUNNING },
 	[WARDEN_NETWORK] = { "network", do_network, .one = true, .permitted = IN_RUNNING },
 	[WARDEN_USAGE] = { "usage", do_usage, .one = true, .permitted = IN_ANY },
+	[WARDEN_RESIZE] = { "resize", do_resize, .one = true, .limits = true, .permitted = IN_RUNNING },
 	[WARDEN_SNAPSHOT] = { "snapshot", do_snapshot, .one = true, .snapshot = true, .permitted = IN_RUNNING | IN_STOPPED },
 	[WARDEN_CLONE] = { "clone", do_clone, .one = true, .snapshot = true, .permitted = IN_ABSENT },
 	[WARDEN_DROP_SNAPSHOT] = { "drop a snapshot", do_drop_snapshot, .snapshot = true },
@@ -245,6 +252,17 @@ static bool within(uint64_t v, uint64_t low, uint64_t high)
 	return v >= low && v <= high;
 }
 
+static int check_limits(const struct warden_request *rq, struct err *e)
+{
+	if (!within(rq->memory_mib, 16, 1ULL << 20))
+		return err_set(e, ERR_INVALID, EINVAL, "memory: 16 MiB to 1 TiB");
+	if (!within(rq->pids, 4, 1000000))
+		return err_set(e, ERR_INVALID, EINVAL, "pids: 4 to 1000000");
+	if (!within(rq->cpu_millis, 10, 1024000))
+		return err_set(e, ERR_INVALID, EINVAL, "cpus: 0.01 to 1024");
+	return 0;
+}
+
 static int check_spec(const struct warden_request *rq, struct err *e)
 {
 	if (!text_ends(rq->image_digest, sizeof rq->image_digest) || !request_digest_valid(rq->image_digest))
@@ -255,14 +273,8 @@ static int check_spec(const struct warden_request *rq, struct err *e)
 		return err_set(e, ERR_INVALID, EINVAL, "user or workdir: too long");
 	if (!env_valid(rq))
 		return err_set(e, ERR_INVALID, EINVAL, "env: not NAME=value pairs");
-	if (!within(rq->memory_mib, 16, 1ULL << 20))
-		return err_set(e, ERR_INVALID, EINVAL, "memory: 16 MiB to 1 TiB");
 	if (!within(rq->disk_mib, 1, 16ULL << 20))
 		return err_set(e, ERR_INVALID, EINVAL, "disk: 1 MiB to 16 TiB");
-	if (!within(rq->pids, 4, 1000000))
-		return err_set(e, ERR_INVALID, EINVAL, "pids: 4 to 1000000");
-	if (!within(rq->cpu_millis, 10, 1024000))
-		return err_set(e, ERR_INVALID, EINVAL, "cpus: 0.01 to 1024");
 	if (rq->network > 1)
 		return err_set(e, ERR_INVALID, EINVAL, "network: 0 or 1");
 	if (rq->ephemeral > 1 || rq->fresh > 1)
@@ -309,6 +321,8 @@ void request_handle(struct warden *w, const struct warden_request *rq, size_t si
 	if (entry->snapshot && rc == 0 && !record_id_valid(rq->snapshot))
 		rc = err_set(&e, ERR_INVALID, EINVAL, "snapshot: 36 characters of 0-9, a-f and -");
 	const char *id = entry->one && rc == 0 ? rq->id : "";
+	if (rc == 0 && (entry->spec || entry->limits))
+		rc = check_limits(rq, &e);
 	if (rc == 0 && entry->spec)
 		rc = check_spec(rq, &e);
 	if (rc == 0 && entry->one) {

@@ -549,6 +549,25 @@ int sandbox_network(struct keeper *k, struct sandbox *s, bool on, struct err *e)
 	return rc;
 }
 
+int sandbox_set_limits(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct err *e)
+{
+	const struct cgroup_limits was = { s->record.memory_mib * MIB, s->record.cpu_millis, s->record.pids };
+	const struct cgroup_limits limits = { rq->memory_mib * MIB, rq->cpu_millis, rq->pids };
+
+	if (check_limits(k, rq, e) < 0)
+		return -EINVAL;
+	int rc = cgroup_set_limits(k->groups, s->record.id, &was, &limits);
+	if (rc == -EBUSY)
+		return err_set(e, ERR_CONFLICT, EBUSY, "the sandbox uses more memory than %llu MiB now", (unsigned long long)rq->memory_mib);
+	if (rc < 0)
+		return err_sys(e, ERR_UNAVAILABLE, -rc, "change the limits of the sandbox");
+	s->record.memory_mib = rq->memory_mib;
+	s->record.cpu_millis = rq->cpu_millis;
+	s->record.pids = rq->pids;
+	rc = record_write(k->place->state_fd, &s->record);
+	return rc < 0 ? err_sys(e, ERR_UNAVAILABLE, -rc, "write the sandbox's record") : 0;
+}
+
 int sandbox_freeze(struct keeper *k, struct sandbox *s, bool frozen)
 {
 	int rc = cgroup_freeze(k->groups, s->record.id, frozen);

@@ -73,6 +73,8 @@ int sandbox_remove(struct keeper *k, struct sandbox *s);
 void sandbox_let_go(struct keeper *k, struct sandbox *s);
 /* Of a running one: with a gate or without. */
 int sandbox_network(struct keeper *k, struct sandbox *s, bool on, struct err *e);
+/* Other limits for a RUNNING one. */
+int sandbox_set_limits(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct err *e);
 int sandbox_freeze(struct keeper *k, struct sandbox *s, bool frozen);
 void sandbox_measure(struct keeper *k, struct sandbox *s, struct warden_answer *a);
 /* A record left by an earlier warden: RUNNING if that very process lives, else SWEEPING. */

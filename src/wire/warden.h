@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#define WARDEN_MAGIC 0x43574434u /* "CWD4"; changes with any field */
+#define WARDEN_MAGIC 0x43574435u /* "CWD5"; changes with any field */
 enum warden_op {
 	WARDEN_PROBE = 1, /* the answer's message is the run folder: RUN/s/<id>.sock are the guests' sockets */
 	WARDEN_LIST,	  /* answers one WARDEN_ITEM per sandbox (same serial), then the final answer */
@@ -26,6 +26,7 @@ enum warden_op {
 	WARDEN_SNAPSHOT,       /* the answer's disk_bytes: what it takes */
 	WARDEN_CLONE,	       /* a new stopped sandbox whose disk is the snapshot's; then WARDEN_START with `fresh` */
 	WARDEN_DROP_SNAPSHOT,  /* not there is success */
+	WARDEN_RESIZE,	       /* memory_mib, pids, cpu_millis of a running one */
 	WARDEN_LIST_SNAPSHOTS, /* as WARDEN_LIST, of snapshots */
 	WARDEN_NETWORK,	       /* of a running sandbox: with a gate from now on, or without */
 	WARDEN_LAST_REQUEST = WARDEN_NETWORK,

@@ -84,6 +84,21 @@ void api_sandbox_fork(struct api *a, const struct caller *c, const char *ref, si
 		done(ctx, NULL, &v, 1);
 }
 
+void api_sandbox_resize(struct api *a, const struct caller *c, const char *ref, const struct resources *r, api_sandbox_fn done, void *ctx)
+{
+	struct sandbox_view v;
+	struct err e;
+
+	if (api_sandbox_get(a, c, ref, &v, &e) < 0) {
+		done(ctx, &e, NULL);
+		return;
+	}
+	struct sandbox_spec changed = *v.spec;
+	changed.resources = *r;
+	v.spec = &changed;
+	done(ctx, NULL, &v);
+}
+
 int api_context_put(struct api *a, const char *upload, unsigned part, struct err *e)
 {
 	(void)a, (void)upload, (void)part;

@@ -306,6 +306,11 @@ static void test_changes(void **state)
 	assert_int_equal(ask("POST", AT("/stop?force=false"), NULL), 200);
 	assert_string_equal(text("state"), "stopped");
 	assert_int_equal(ask("POST", AT("/start"), NULL), 200);
+	assert_int_equal(ask("POST", AT("/resize"), "{\"cpu\":2,\"memory\":3}"), 200);
+	assert_int_equal(number("cpu"), 2);
+	assert_int_equal(number("memory"), 3);
+	assert_int_equal(ask("POST", AT("/resize"), "{\"memory\":\"3\"}"), 400);
+	assert_int_equal(ask("POST", "/sandbox/nobody/resize", "{}"), 404);
 	assert_int_equal(ask("POST", AT("/fork"), "{}"), 200);
 	assert_int_equal(ask("POST", "/sandbox/nobody/fork", "{}"), 404);
 	assert_int_equal(ask("POST", AT("/snapshot"), "{}"), 400);

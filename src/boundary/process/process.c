@@ -565,6 +565,16 @@ static void process_usage(struct boundary *b, const char *id, boundary_usage_fn 
 	submit_id(b, WARDEN_USAGE, id, c);
 }
 
+static void process_resize(struct boundary *b, const char *id, const struct resources *r, boundary_done_fn done, void *ctx)
+{
+	struct call *c = new_call(done, ctx);
+
+	c->rq.memory_mib = r->memory_mib;
+	c->rq.pids = r->pids;
+	c->rq.cpu_millis = (uint64_t)(r->cpus * 1000 + 0.5);
+	submit_id(b, WARDEN_RESIZE, id, c);
+}
+
 static void process_snapshot(struct boundary *b, const char *id, const char *snapshot, bool memory, boundary_snapshot_fn done, void *ctx)
 {
 	struct call *c = new_call(NULL, ctx);
@@ -658,7 +668,7 @@ static void process_free(struct boundary *b)
 static const struct boundary_ops process_ops = {
 	.name = "process",
 	.spares = 4,
-	.caps = BOUNDARY_CAN_PAUSE | BOUNDARY_CAN_NETWORK | BOUNDARY_CAN_SNAPSHOT_DISK | BOUNDARY_MANY_CONNECTIONS,
+	.caps = BOUNDARY_CAN_PAUSE | BOUNDARY_CAN_NETWORK | BOUNDARY_CAN_SNAPSHOT_DISK | BOUNDARY_CAN_RESIZE | BOUNDARY_MANY_CONNECTIONS,
 	.list = process_list,
 	.create = process_create,
 	.start = process_start,
@@ -667,6 +677,7 @@ static const struct boundary_ops process_ops = {
 	.pause = process_pause,
 	.resume = process_resume,
 	.usage = process_usage,
+	.resize = process_resize,
 	.network = process_network,
 	.snapshot = process_snapshot,
 	.drop_snapshot = process_drop_snapshot,

@@ -221,6 +221,21 @@ static void handle_archive(struct request *r, void *daytona)
 		reply_again(d, r);
 }
 
+static void handle_resize(struct request *r, void *daytona)
+{
+	struct daytona *d = daytona;
+	struct resources res = { 0 };
+	struct err e = { 0 };
+	json_t *body = body_object(r, &e);
+	if (!body || want_resources(body, &res, &e) < 0) {
+		fail(r, &e);
+	} else {
+		struct call *c = call_new(sizeof(*c), d, r, NULL);
+		api_sandbox_resize(d->api, &c->caller, c->ref, &res, on_sandbox, c);
+	}
+	json_decref(body);
+}
+
 /* One in error gets another start; its disk is as it was. */
 static void handle_recover(struct request *r, void *daytona)
 {
@@ -455,7 +470,7 @@ static const struct route routes[] = {
 	{ .method = "GET", .pattern = "/sandbox/{id}/toolbox-proxy-url", .handle = handle_toolbox_url },
 	{ .method = "POST", .pattern = "/sandbox/{id}/archive", .handle = handle_archive },
 	{ .method = "POST", .pattern = "/sandbox/{id}/recover", .handle = handle_recover },
-	{ .method = "POST", .pattern = "/sandbox/{id}/resize", .handle = handle_unsupported },
+	{ .method = "POST", .pattern = "/sandbox/{id}/resize", .body = BODY_BUFFER, .handle = handle_resize },
 	{ .method = "POST", .pattern = "/sandbox/{id}/backup", .handle = handle_unsupported },
 	{ .method = "POST", .pattern = "/sandbox/{id}/network-settings", .body = BODY_BUFFER, .handle = handle_network },
 	{ .method = "PUT", .pattern = "/sandbox/{id}/secrets", .handle = handle_unsupported },

@@ -28,6 +28,7 @@ static const struct route routes[] = {
 	{ .method = "POST", .pattern = SANDBOX "/pause", .handle = native_sandbox_pause },
 	{ .method = "POST", .pattern = SANDBOX "/resume", .handle = native_sandbox_resume },
 	{ .method = "POST", .pattern = SANDBOX "/fork", .body = BODY_BUFFER, .handle = native_sandbox_fork },
+	{ .method = "POST", .pattern = SANDBOX "/resize", .body = BODY_BUFFER, .handle = native_sandbox_resize },
 	{ .method = "POST", .pattern = SANDBOX "/touch", .handle = native_sandbox_touch },
 	{ .method = "GET", .pattern = SANDBOX "/usage", .handle = native_sandbox_usage },
 

@@ -118,6 +118,8 @@ void native_snapshot_create(struct request *r, void *dialect);
 void native_snapshot_list(struct request *r, void *dialect);
 void native_snapshot_get(struct request *r, void *dialect);
 void native_snapshot_delete(struct request *r, void *dialect);
+int resources_decode(struct str body, struct resources *ret, struct err *e);
+void native_sandbox_resize(struct request *r, void *dialect);
 void native_sandbox_touch(struct request *r, void *dialect);
 void native_sandbox_usage(struct request *r, void *dialect);
 void native_run_create(struct request *r, void *dialect);

@@ -284,6 +284,17 @@ void native_sandbox_resume(struct request *r, void *dialect)
 	api_sandbox_resume(n->api, req_caller(r), req_ref(r), changed, pending_new(n, r));
 }
 
+void native_sandbox_resize(struct request *r, void *dialect)
+{
+	struct native *n = dialect;
+	struct resources res = { 0 };
+	struct err e;
+	if (resources_decode(req_body(r), &res, &e) < 0)
+		answer_err(n, r, &e);
+	else
+		api_sandbox_resize(n->api, req_caller(r), req_ref(r), &res, changed, pending_new(n, r));
+}
+
 void native_sandbox_touch(struct request *r, void *dialect)
 {
 	struct native *n = dialect;

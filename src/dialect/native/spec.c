@@ -136,6 +136,11 @@ static const struct field run_fields[] = {
 	{ 0 },
 };
 
+int resources_decode(struct str body, struct resources *ret, struct err *e)
+{
+	return decode_body(body, resources_fields, ret, e);
+}
+
 int take_idempotency(const struct request *r, char **field, struct err *e)
 {
 	struct str h = req_header(r, "Idempotency-Key");
