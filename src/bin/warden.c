@@ -3,6 +3,7 @@
 #include "bin/edge.h"
 #include "bin/guest_blob.h"
 #include "boundary/vm/vm.h"
+#include "sys/fs.h"
 #include "warden/warden.h"
 
 #include <assert.h>
@@ -73,6 +74,7 @@ static void tidy_up(const char *socket, const char *data, bool ephemeral)
 		return;
 	for (size_t i = 0; i < ARRAY_LEN(files); i++)
 		unlinkat(dir, files[i], 0);
+	(void)fs_remove_tree_at(dir, "state/contexts"); /* archives for builds */
 	for (size_t i = 0; i < ARRAY_LEN(folders); i++)
 		unlinkat(dir, folders[i], AT_REMOVEDIR);
 	close_fd(dir);

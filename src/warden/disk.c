@@ -244,7 +244,7 @@ static void make_room_for_template(int disks_fd)
 		n += strncmp(d->d_name, "template-", 9) == 0;
 	(void)closedir(dir);
 	if (n >= TEMPLATES_MAX)
-		disk_remove_templates(disks_fd);
+		disk_remove_spares(disks_fd, "template-");
 }
 
 /* Made once per size, and copied from then on: 120 KiB instead of a run of mkfs. The number in the name goes up with the features. */
@@ -514,8 +514,8 @@ void disk_remove_spares(int disks_fd, const char *prefix)
 	(void)remove_named(disks_fd, &prefix, 1, UINT_MAX);
 }
 
-void disk_remove_templates(int disks_fd)
+void disk_remove_rest(int disks_fd)
 {
-	static const char *const prefixes[] = { "template-" };
-	(void)remove_named(disks_fd, prefixes, 1, UINT_MAX);
+	static const char *const prefixes[] = { "template-", "snapshot-" };
+	(void)remove_named(disks_fd, prefixes, 2, UINT_MAX);
 }

@@ -50,7 +50,7 @@ void disk_remove_unfinished(int disks_fd);
 void disk_remove_making(int disks_fd, const char *id); /* the half-made ones with this in their name */
 /* Of one warden, which is gone. */
 void disk_remove_spares(int disks_fd, const char *prefix);
-/* The data folder will not be used again. */
-void disk_remove_templates(int disks_fd);
+/* The data folder will not be used again: templates and snapshots. */
+void disk_remove_rest(int disks_fd);
 
 #endif

@@ -581,7 +581,7 @@ static void finish(struct warden *w)
 	helper_stop(&w->space_helper, no_more);
 	helper_stop(&w->disk_helper, no_more);
 	if (no_more && empty && w->place.disks_fd >= 0)
-		disk_remove_templates(w->place.disks_fd);
+		disk_remove_rest(w->place.disks_fd);
 	place_close(&w->place, empty);
 	close_fd(w->machines);
 	close_fd(w->epoll);
