@@ -3,7 +3,9 @@
 'use strict'
 const fs = require('fs'), os = require('os'), path = require('path'), crypto = require('crypto')
 const [folder, name] = process.argv.slice(2)
-process.chdir(fs.mkdtempSync(path.join(os.tmpdir(), 'sdk-'))) // the SDK reads .env of its directory
+const empty = fs.mkdtempSync(path.join(os.tmpdir(), 'sdk-'))
+process.chdir(empty) // the SDK reads .env of its directory
+process.on('exit', () => fs.rmSync(empty, { recursive: true, force: true }))
 const { Daytona, Image } = require(require.resolve(name, { paths: [folder] }))
 const daytona = new Daytona({ apiKey: process.env.TEST_KEY, apiUrl: process.env.TEST_URL })
 const tag = crypto.randomBytes(4).toString('hex')

@@ -2,10 +2,11 @@
 
 images.py [part ...]    Prints "ok NAME", "skip NAME: reason" or "not ok NAME: reason" a check.
 """
-import os, sys, tempfile, traceback, uuid
+import atexit, os, shutil, sys, tempfile, traceback, uuid
 
 empty = tempfile.mkdtemp(prefix="sdk-")
 os.chdir(empty)  # the SDK reads .env of its directory
+atexit.register(shutil.rmtree, empty, True)
 
 from daytona import (CreateSandboxFromImageParams, CreateSandboxFromSnapshotParams, CreateSnapshotParams, Daytona, DaytonaConfig, Image, Resources)
 
