@@ -1,0 +1,101 @@
+/* First program of the machine that tests/hostlab/run boots: makes a root of the default image and what came in the initramfs, with
+ * control groups of version 2 only, runs inside.sh there, and turns the machine off. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void check(int rc, const char *what)
+{
+	if (rc < 0)
+		printf("hostlab: %s: %s\n", what, strerror(errno));
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+	return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static void load_modules(void)
+{
+	struct dirent **names;
+	int n = scandir("/modules", &names, NULL, by_name);
+
+	for (int i = 0; i < n; i++) {
+		char path[300];
+		if (names[i]->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof path, "/modules/%s", names[i]->d_name);
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+		check((int)syscall(SYS_finit_module, fd, "", 0), path);
+		close(fd);
+	}
+}
+
+static void make_root(void)
+{
+	mkdir("/images", 0755);
+	for (int waited = 0; mount("/dev/vda", "/images", "erofs", MS_RDONLY, NULL) < 0 && waited < 50; waited++)
+		usleep(100000);
+	mkdir("/rw", 0755);
+	check(mount("tmpfs", "/rw", "tmpfs", 0, NULL), "tmpfs");
+	mkdir("/rw/u", 0755);
+	mkdir("/rw/w", 0755);
+	mkdir("/new", 0755);
+	/* Not an overlay over all of it: the root has to be a file system that can be idmapped. */
+	check(mount("/images/root", "/new", NULL, MS_BIND, NULL), "root");
+	check(mount("overlay", "/new/usr", "overlay", 0, "lowerdir=/images/root/usr,upperdir=/rw/u,workdir=/rw/w"), "overlay");
+	check(mount("/lab", "/new/mnt", NULL, MS_BIND, NULL), "/lab");
+	check(mount("tmpfs", "/new/var/lib", "tmpfs", 0, NULL), "/var/lib");
+	mkdir("/new/var/lib/caisson", 0755);
+	mkdir("/new/var/lib/caisson/images", 0755);
+	check(mount("/images", "/new/var/lib/caisson/images", NULL, MS_BIND, NULL), "images");
+	check(mount("proc", "/new/proc", "proc", 0, NULL), "proc");
+	check(mount("sysfs", "/new/sys", "sysfs", 0, NULL), "sysfs");
+	check(mount("devtmpfs", "/new/dev", "devtmpfs", 0, NULL), "devtmpfs");
+	check(mount("cgroup2", "/new/sys/fs/cgroup", "cgroup2", 0, NULL), "cgroup2");
+	check(mount("tmpfs", "/new/tmp", "tmpfs", 0, NULL), "/tmp");
+	check(mount("tmpfs", "/new/run", "tmpfs", 0, NULL), "/run");
+	check(chdir("/new"), "chdir");
+	check(mount(".", "/", NULL, MS_MOVE, NULL), "move");
+	check(chroot("."), "chroot");
+	check(chdir("/"), "chdir");
+}
+
+int main(void)
+{
+	char *argv[] = { "sh", "/mnt/inside.sh", NULL };
+	char *env[] = { "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", NULL };
+	int status = 0;
+
+	mkdir("/dev", 0755);
+	mount("devtmpfs", "/dev", "devtmpfs", 0, NULL);
+	int console = open("/dev/console", O_RDWR);
+	for (int fd = 0; fd < 3; fd++)
+		dup2(console, fd);
+	load_modules();
+	make_root();
+	pid_t pid = fork();
+	if (pid == 0) {
+		setsid();
+		execve("/bin/sh", argv, env);
+		_exit(127);
+	}
+	for (pid_t one; (one = wait(&status)) != pid;)
+		if (one < 0 && errno == ECHILD)
+			break;
+	printf("hostlab: over, status %d\n", status);
+	fflush(stdout);
+	sync();
+	reboot(RB_AUTOBOOT);
+	for (;;)
+		pause();
+}
