@@ -29,6 +29,7 @@ class Machines(Drive):
         self.program = program or os.path.join(TOOLS, "probe-vmm")
         self.files = [f if f != "/dev/null" else self.plain for f in (kernel, initrd)]
         self.events = []
+        self.ids = set()
         self.open()
 
     def open(self):
@@ -37,6 +38,7 @@ class Machines(Drive):
 
     def start(self, memory=128, cpu=1000, kvm=0, disk=64, wrong="", id=None, image=None):
         id = id or str(uuid.uuid4())
+        self.ids.add(id)
         pid = int(self.ask(f"start {id} {image or self.image} {memory} {cpu} {kvm} {disk} {wrong}"))
         return id, pid
 
@@ -69,6 +71,12 @@ class Machines(Drive):
         return self
 
     def __exit__(self, kind, value, trace):
+        if kind:  # whatever state it is in
+            self.process.kill()
+            self.process.wait()
+            self.open()
+            for id in self.ids:
+                self.say(f"end {id}")
         if self.process.poll() is None:
             self.close()
         if not kind:
