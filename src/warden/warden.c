@@ -282,7 +282,9 @@ static void on_event(struct warden *w, void *source)
 		return;
 	if (source == &w->gates) {
 		gatekeeper_ended(&w->gates);
-	} else if (!helper) {
+		return;
+	}
+	if (!helper) {
 		on_end(w, source);
 		return;
 	}

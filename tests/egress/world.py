@@ -200,7 +200,7 @@ class World:
         self.folder = tempfile.mkdtemp(prefix="caisson-egress-")
         os.chmod(self.folder, 0o711)  # the daemon has to get through
         self.data = os.path.join(self.folder, "data")
-        self.options, self.process = list(options), None
+        self.options, self.process, self.more = list(options), None, ()
         t = self.tag
         for n in ("host", "net", "lan"):
             sh(f"ip netns add {t}-{n} && ip -n {t}-{n} link set lo up")
@@ -249,6 +249,7 @@ class World:
         return f"/run/netns/{self.tag}-{name}"
 
     def serve(self, *more):
+        self.more = more
         env = {k: v for k, v in os.environ.items() if not k.startswith("CAISSON_")}
         env["CAISSON_LOG"] = os.environ.get("CAISSON_LOG", "warn")
         self.socket = os.path.join(self.folder, "api.sock")
@@ -263,6 +264,12 @@ class World:
         with open(os.path.join(self.data, "api-key")) as f:
             self.key = f.read().strip()
         return self
+
+    def ready(self):
+        """A server with the ordinary options, whatever the last test did."""
+        if not self.process or self.process.poll() is not None or self.more:
+            self.stop()
+            self.serve()
 
     def logged(self):
         with open(os.path.join(self.folder, "log"), errors="replace") as f:
@@ -305,6 +312,12 @@ class World:
         status, s = self.request("POST", "/v1/sandboxes", {"network": network, "ephemeral": True, **more})
         assert status == 201, (status, s)
         return Box(self, s["id"])
+
+    def output(self, box, run):
+        """What a detached run has printed on stdout."""
+        done = subprocess.run([CAISSON, "logs", box.id, run], env=dict(os.environ, CAISSON_URL=f"unix:{self.socket}", CAISSON_API_KEY=self.key),
+                              capture_output=True, text=True, timeout=30)
+        return done.stdout.strip()
 
     def edges(self):
         """pids of edges of this server (they are children of its warden)."""

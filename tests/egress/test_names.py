@@ -1,0 +1,202 @@
+"""Names: what is answered, and what must agree with it."""
+from test_reach import CONNECT, REFUSED
+from world import *
+
+DNS = """
+import socket, struct, sys
+def ask(name, kind=1, server="10.97.83.1", raw=None):
+    labels = raw if raw is not None else b"".join(bytes([len(l)]) + l for l in name.encode().split(b".") if l) + b"\\0"
+    q = b"\\x12\\x34\\x01\\x00\\x00\\x01" + b"\\0" * 6 + labels + struct.pack(">HH", kind, 1)
+    s = socket.socket(socket.AF_INET6 if ":" in server else socket.AF_INET, socket.SOCK_DGRAM)
+    s.settimeout(8)
+    s.sendto(q, (server, 53))
+    try:
+        a, peer = s.recvfrom(4096)
+    except TimeoutError:
+        return "silence", 0
+    assert peer[0] == server, peer
+    return a[3] & 15, a[7]
+"""
+TLS = """
+import socket, ssl
+def tls(address, name, port=443):
+    c = ssl.create_default_context()
+    c.check_hostname, c.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection((address, port), 8) as s, c.wrap_socket(s, server_hostname=name) as t:
+            t.sendall(b"GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
+            return "open" if t.recv(10) else "closed"
+    except OSError as e:
+        return "refused"
+"""
+HTTP = """
+import socket
+def http(address, *requests, port=80):
+    out = []
+    try:
+        with socket.create_connection((address, port), 8) as s:
+            for r in requests:
+                s.sendall(r)
+                got = s.recv(4096)
+                out.append(got.split(b" ")[1].decode() if got else "closed")
+    except OSError:
+        out.append("refused")
+    return out
+"""
+
+
+def test_only_allowed_names_are_asked_upstream(w):
+    w.names.asked.clear()
+    with w.create("allow", allow=["api.test:443", "*.wild.test"]) as b:
+        out = b.python(DNS + "for n in ('api.test', 'API.Test', 'a.wild.test', 'wild.test', 'other.test', 'secret-data.api.test', 'api.test.evil.test', "
+                             "'evilwild.test'): print(n, *ask(n))")
+        assert out.split("\n") == ["api.test 0 1", "API.Test 0 1", "a.wild.test 0 1", "wild.test 3 0", "other.test 3 0", "secret-data.api.test 3 0",
+                                   "api.test.evil.test 3 0", "evilwild.test 3 0"], out
+        assert {n for n, _ in w.names.asked} == {"api.test", "a.wild.test"}, w.names.asked
+        # other types are never asked, not even of an allowed name: their contents are a channel
+        w.names.asked.clear()
+        out = b.python(DNS + "for k in (16, 15, 33, 64, 65, 5, 12, 255): print(*ask('api.test', k))")
+        assert out.split("\n") == ["0 0"] * 8, out
+        assert w.names.asked == []
+
+
+def test_names_in_disguise(w):
+    w.names.asked.clear()
+    with w.create("allow", allow=["api.test"]) as b:
+        out = b.python(DNS + """
+for raw in (b"\\x08api\\0evil\\x04test\\0", b"\\x09api;other\\x04test\\0", b"\\x08api.test\\0", b"\\x03a i\\x04test\\0", b"\\x04\\xc3\\xa4pi\\x04test\\0",
+            b"\\x04-api\\x04test\\0", b"\\0", b"\\x0a2130706433\\0", b"\\x3f" + b"a" * 63 + b"\\x04test\\0"):
+    print(*ask("", raw=raw))""")
+        assert all(l.split()[0] in ("1", "3") and l.split()[1] == "0" for l in out.split("\n")), out
+    assert w.names.asked == []
+
+
+def test_every_resolver_is_ours(w):
+    before = w.names.count("v4.test")
+    with w.create("public") as b:
+        out = b.python(DNS + f"for s in ('8.8.8.8', '1.1.1.1', '{LAN4}', '{METADATA4}', '{PUBLIC6}', '10.97.83.1', 'fdca:1550:9753::1'): "
+                             "print(*ask('v4.test', 1, s))")
+        assert out.split("\n") == ["0 1"] * 7, out
+        assert w.names.count("v4.test") == before + 7
+        # by connections it is nobody's; encrypted, it is whoever serves there
+        out = b.python(CONNECT + "print(connect('8.8.8.8', 53), connect('10.97.83.1', 53))")
+        assert set(out.split()) <= REFUSED, out
+
+
+def test_answers_that_lead_inwards_are_dropped(w):
+    with w.create("public") as b:
+        for name in ("lan.test", "meta.test", "loop.test", "host.test", "private.test", "chainlan.test"):
+            assert b.python(DNS + f"print(*ask('{name}'), *ask('{name}', 28))") == "0 0 0 0", name
+        assert b.python(DNS + "print(*ask('chain.test'), *ask('mixed.test'))") == "0 1 0 1"
+        assert b.run(argv=["curl", "-s", "-m", "5", "http://mixed.test/"])["stdout"].startswith("hello"), "the good address of two"
+
+
+def test_a_name_that_turns_round(w):
+    """The address that was judged is the one that is dialled."""
+    answers = [[PUBLIC4], [LAN4], ["127.0.0.1"], [METADATA4]]
+    w.names.table["turn.test"] = lambda: answers.pop(0) if len(answers) > 1 else answers[0]
+    before = w.lan.connections
+    with w.create("allow", allow=["turn.test"]) as b:
+        assert b.python(DNS + "print(*ask('turn.test'))") == "0 1"
+        for _ in range(3):
+            assert b.python(DNS + "print(*ask('turn.test'))") == "0 0"
+        out = b.python(HTTP + f"r = b'GET / HTTP/1.1\\r\\nHost: turn.test\\r\\n\\r\\n'\nprint(http('{PUBLIC4}', r), http('{LAN4}', r), http('{METADATA4}', r))")
+        assert out.startswith("['200']") and "200" not in out[7:], out
+    assert w.lan.connections == before
+
+
+def test_tls_must_ask_for_the_name_that_was_looked_up(w):
+    with w.create("allow", allow=["api.test:443"]) as b:
+        assert b.python(TLS + f"print(tls('{PUBLIC4}', 'api.test'))") == "refused", "an address that nobody was given"
+        out = b.python("import socket\nsocket.getaddrinfo('api.test', 443)\n" + TLS + f"""
+for a in ("{PUBLIC4}", "{PUBLIC6}"):
+    print(tls(a, "api.test"), tls(a, "API.TEST"), tls(a, "other.test"), tls(a, "x.api.test"), tls(a, None), tls(a, "api.test", 80))""")
+        assert out.split("\n") == ["open open refused refused refused refused"] * 2, out
+        r = b.run(argv=["curl", "-s", "-k", "-m", "8", "https://api.test/"])
+        assert r["stdout"].startswith("hello"), r
+        # the address of an allowed name, asked for another: what an allowed front would lead to
+        r = b.run(argv=["curl", "-s", "-k", "-m", "8", "--connect-to", "::api.test:443", "https://other.test/"])
+        assert r["exit_code"] and not r["stdout"], r
+    seen = len(w.https.seen)
+    with w.create("allow", allow=["api.test:443"]) as b:  # a name with ECH
+        out = b.python(f"""
+import socket, struct
+socket.getaddrinfo("api.test", 443)
+def hello(extra):
+    name = b"api.test"
+    ext = b"\\0\\0" + struct.pack(">HHBH", len(name) + 5, len(name) + 3, 0, len(name)) + name + extra
+    body = b"\\x03\\x03" + b"\\0" * 32 + b"\\0\\0\\x02\\x13\\x01\\x01\\0" + struct.pack(">H", len(ext)) + ext
+    m = b"\\x01" + struct.pack(">I", len(body))[1:] + body
+    return b"\\x16\\x03\\x01" + struct.pack(">H", len(m)) + m
+for extra in (b"", b"\\xfe\\x0d\\0\\1\\0"):
+    s = socket.create_connection(("{PUBLIC4}", 443), 8)
+    s.sendall(hello(extra))
+    try:
+        print("answered" if s.recv(10) else "closed")
+    except OSError as e:
+        print("refused")
+""")
+        assert out == "answered\nrefused", out
+    assert len(w.https.seen) == seen
+
+
+def test_http_must_ask_for_the_name_every_time(w):
+    w.http.seen.clear()
+    with w.create("allow", allow=["api.test:80", "a.wild.test"]) as b:
+        out = b.python("import socket\nsocket.getaddrinfo('api.test', 80)\n" + HTTP + f"""
+def get(host, more=b""): return b"GET / HTTP/1.1\\r\\nHost: " + host + b"\\r\\n" + more + b"\\r\\n"
+a = "{PUBLIC4}"
+print(http(a, get(b"api.test"), get(b"API.test:80"), get(b"api.test")))
+print(http(a, get(b"api.test"), get(b"evil.test")))
+print(http(a, get(b"evil.test")))
+print(http(a, get(b"a.wild.test")))                                  # allowed, but this address was not given for it
+print(http(a, b"GET / HTTP/1.1\\r\\n\\r\\n"), http(a, b"GET / HTTP/1.1\\r\\nHost: api.test\\r\\nHost: evil.test\\r\\n\\r\\n"))
+print(http(a, b"GET http://evil.test/ HTTP/1.1\\r\\nHost: api.test\\r\\n\\r\\n"), http(a, b"CONNECT evil.test:443 HTTP/1.1\\r\\nHost: evil.test\\r\\n\\r\\n"))
+print(http(a, b"POST / HTTP/1.1\\r\\nHost: api.test\\r\\nContent-Length: 5\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n0\\r\\n\\r\\n"))
+print(http(a, b"\\x00\\x01binary"), http(a, b"SSH-2.0-x\\r\\n"), http(a, b"PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n"), http(a, get(b"api.test.")))
+print(http(a, get(b"api.test", b"Upgrade: h2c\\r\\nConnection: Upgrade\\r\\n")))
+print(http(a, get(b"api.test", b"Upgrade: websocket\\r\\nConnection: Upgrade\\r\\n"), b"GET / HTTP/1.1\\r\\nHost: evil.test 101 \\r\\n\\r\\n"))
+""").split("\n")
+        assert out[0] == "['200', '200', '200']", out
+        assert out[1] == "['200', 'refused']" and out[2] == "['refused']" and out[3] == "['refused']", out
+        assert out[4] == "['refused'] ['refused']" and out[5] == "['refused'] ['refused']" and out[6] == "['refused']", out
+        assert out[7] == "['refused'] ['refused'] ['refused'] ['refused']" and out[8] == "['refused']", out
+        assert out[9].startswith("['101', "), out
+    assert set(w.http.seen) <= {"api.test", "API.test:80"}, w.http.seen
+
+
+def test_raw_names_and_ports(w):
+    with w.create("allow", allow=["api.test:7/raw", "other.test:7"]) as b:
+        out = b.python("import socket\nfor n in ('api.test', 'other.test'): socket.getaddrinfo(n, 1)\n" + CONNECT +
+                       f"print(connect('{PUBLIC4}', 7), connect('{PUBLIC4}', 2525), connect('{OTHER4}', 7, bytes(4)))")
+        a, other_port, not_raw = out.split()
+        assert a == "open" and other_port in REFUSED and not_raw in REFUSED, out
+
+
+def test_denied_names_in_public(w):
+    with w.create("public", deny=["other.test", "*.wild.test"]) as b:
+        assert b.python(DNS + "print(*ask('other.test'), *ask('a.wild.test'), *ask('api.test'))") == "3 0 3 0 0 1"
+        out = b.python(TLS + f"print(tls('{OTHER4}', 'other.test'), tls('{OTHER4}', 'a.wild.test'), tls('{OTHER4}', 'api.test'), tls('{OTHER4}', None))")
+        assert out == "refused refused open open", out
+        out = b.python(HTTP + f"print(http('{OTHER4}', b'GET / HTTP/1.1\\r\\nHost: other.test\\r\\n\\r\\n'), http('{OTHER4}', b'GET / HTTP/1.1\\r\\nHost: api.test\\r\\n\\r\\n'))")
+        assert out == "['refused'] ['200']", out
+        assert b.python(CONNECT + f"print(connect('{PUBLIC4}', 853))") in REFUSED
+    with w.create("public", deny=[f"{OTHER4}", f"{PUBLIC4}:80"]) as b:
+        out = b.python(CONNECT + f"print(connect('{OTHER4}', 7), connect('{PUBLIC4}', 80), connect('{PUBLIC4}', 7))")
+        a, c, d = out.split()
+        assert a in REFUSED and c in REFUSED and d == "open", out
+
+
+def test_questions_have_a_rate(w):
+    w.names.asked.clear()
+    with w.create("public") as b:
+        b.python("""
+import socket, struct
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for i in range(3000):
+    n = b"x%d" % i
+    s.sendto(b"\\x12\\x34\\x01\\x00\\x00\\x01" + b"\\0" * 6 + bytes([len(n)]) + n + b"\\x04test\\0\\0\\x01\\0\\x01", ("10.97.83.1", 53))
+""")
+        time.sleep(1)
+        assert len(w.names.asked) < 1500, len(w.names.asked)
+        assert until(lambda: b.python(DNS + "print(*ask('api.test'))") == "0 1")
