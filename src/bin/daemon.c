@@ -207,6 +207,19 @@ static void begin_end(struct daemon *d)
 	server_stop(d->server, d->lost || d->o->ephemeral ? 0 : GRACE_MS, on_server_stopped, d);
 }
 
+/* Every denial is a line; what was allowed is one at "debug". */
+static void on_verdict(void *ctx, const struct edge_event *ev)
+{
+	(void)ctx;
+	if (!ev->allowed)
+		log_info("sandbox=%s verdict=denied addr=%s port=%u name=\"%s\" reason=\"%s\" untold=%u", ev->id, ev->addr, ev->port, ev->name, ev->reason,
+			 ev->lost);
+	else
+		log_debug("sandbox=%s verdict=%s addr=%s port=%u name=\"%s\" up=%llu down=%llu ms=%llu reason=\"%s\"", ev->id,
+			  ev->kind == EDGE_CLOSED ? "closed" : "allowed", ev->addr, ev->port, ev->name, (unsigned long long)ev->up_bytes,
+			  (unsigned long long)ev->down_bytes, (unsigned long long)ev->duration_ms, ev->reason);
+}
+
 void daemon_edge(void *daemon, int fd)
 {
 	struct daemon *d = daemon;
@@ -305,6 +318,7 @@ static int assemble(struct daemon *d, const char *state_dir, const char *key_pat
 		return rc;
 	d->images = image_store_new(d->o->images);
 	d->egress = egress_new(d->loop);
+	egress_on_event(d->egress, on_verdict, d);
 	const struct core_options core = {
 		.data_dir = state_dir,
 		.store = d->store,

@@ -3,6 +3,7 @@
 #include "bin/edge.h"
 #include "bin/guest_blob.h"
 #include "boundary/vm/vm.h"
+#include "egress/edge.h"
 #include "sys/fs.h"
 #include "warden/warden.h"
 
@@ -28,7 +29,7 @@ void warden_exec(const struct serve_options *o, int fd, int machines, int lock, 
 	snprintf(gid_text, sizeof gid_text, "%u", gid);
 	snprintf(level, sizeof level, "%u", (unsigned)o->log_level);
 	auto_free char *images = xstrdup(o->images), *data = xstrdup(o->data), *socket = xstrdup(o->socket);
-	auto_free char *resolvers = xstrdup(o->resolvers ? o->resolvers : ""), *lan = xstrdup(o->network_lan ? o->network_lan : "");
+	auto_free char *resolvers = o->resolvers ? xstrdup(o->resolvers) : edge_host_resolvers(), *lan = xstrdup(o->network_lan ? o->network_lan : "");
 	char *argv[] = { name, command, images, data, socket, o->ephemeral ? yes : no, uid_text, gid_text, level, machines < 0 ? without : with, resolvers, lan, NULL };
 
 	/* they may already be 3 to 5: move them out of the way first */

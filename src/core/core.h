@@ -74,7 +74,8 @@ void sandbox_touch(struct sandbox *s);
 int sandbox_set_labels(struct sandbox *s, const struct pairs *labels, struct err *e);
 int sandbox_set_env(struct sandbox *s, const struct pairs *set, char *const *unset, struct err *e);
 int sandbox_set_lifetime(struct sandbox *s, const struct lifetime *l, struct err *e);
-/* What it may reach from now on; open connections that it may no longer have are cut. Answers once that is so. */
+/* What it may reach from now on. Whatever begins after the answer is judged by it; open connections that it may no longer have are
+ * cut as soon as the edge gets round to them, within milliseconds. */
 void sandbox_set_network(struct sandbox *s, enum network_mode mode, char *const *allow, char *const *deny, sandbox_done_fn done, void *ctx);
 int sandbox_set_extra(struct sandbox *s, const char *extra, struct err *e);
 void sandbox_usage(struct sandbox *s, void (*done)(void *ctx, const struct err *e, const struct usage *u), void *ctx);

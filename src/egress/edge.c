@@ -12,6 +12,7 @@
 
 #define EVENTS	     128
 #define SWEEP_MS     250
+#define RECORDS_A_TURN 256
 #define EVENTS_RATE  50 /* told to the daemon a second, for each sandbox; more are counted */
 #define EVENTS_BURST 500
 
@@ -251,23 +252,26 @@ static void set_policy(struct edge *e, const struct edge_policy *head, char *tex
 		flow_rejudge(f);
 }
 
-static void from_daemon(struct edge *e)
+/* One record; false when there is none. */
+static bool from_daemon(struct edge *e)
 {
 	static _Alignas(8) char in[sizeof(struct edge_policy) + EDGE_POLICY_TEXT_MAX];
 	struct edge_policy head;
 	ssize_t n = recv(e->daemon.fd, in, sizeof in, MSG_DONTWAIT | MSG_TRUNC);
 
-	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return false;
+	if (n <= 0) {
 		/* The daemon has ended; so does the warden, and with it we. Until then the policies hold. */
 		edge_unwatch(e, &e->daemon);
-		return;
+		return false;
 	}
 	if (n < (ssize_t)sizeof head || n > (ssize_t)sizeof in)
-		return;
+		return true;
 	memcpy(&head, in, sizeof head);
 	if (head.magic != EDGE_MAGIC || !id_valid(head.id) || head.text_len != (size_t)n - sizeof head) {
 		log_warn("msg=\"a record that is no policy was ignored\" size=%zd", n);
-		return;
+		return true;
 	}
 	if (head.op == EDGE_POLICY_SET) {
 		set_policy(e, &head, in + sizeof head, head.text_len);
@@ -282,9 +286,17 @@ static void from_daemon(struct edge *e)
 			b->has_policy = false;
 		}
 	}
+	return true;
 }
 
 /* --- the loop --- */
+
+/* Before anything new is judged: whoever was told that a policy holds must find it so, whatever order the events come in. */
+static void drain_daemon(struct edge *e)
+{
+	for (int i = 0; i < RECORDS_A_TURN && e->daemon.fd >= 0 && from_daemon(e); i++)
+		;
+}
 
 static bool dispatch(struct edge *e, struct source *s, uint32_t events)
 {
@@ -294,15 +306,17 @@ static bool dispatch(struct edge *e, struct source *s, uint32_t events)
 	case SOURCE_WARDEN:
 		return from_warden(e);
 	case SOURCE_DAEMON:
-		from_daemon(e);
+		drain_daemon(e);
 		break;
 	case SOURCE_HOST:
 		host_changed(e);
 		break;
 	case SOURCE_LISTENER:
+		drain_daemon(e);
 		flow_accept(s->owner, s);
 		break;
 	case SOURCE_NAMES:
+		drain_daemon(e);
 		name_ask(s->owner, s);
 		break;
 	case SOURCE_CLIENT:

@@ -19,12 +19,16 @@
 #include <sys/types.h>
 
 struct edge_options {
-	const char *resolvers; /* addresses, separated by commas, of name servers; NULL or "" = those of /etc/resolv.conf */
+	const char *resolvers; /* addresses, separated by commas, of name servers; NULL or "": no name is answered */
 	const char *lan;       /* ranges of private addresses that a rule may name, separated by commas; or NULL */
 	uid_t uid;	       /* to become; 0 = stay who we are and unjailed (tests) */
 	gid_t gid;
 	enum log_level log_level;
 };
+
+/* The name servers of this host's own /etc/resolv.conf in that form. Heap, perhaps empty. To be called where that file still is: the edge is
+ * started from a place without most of the host's mounts. */
+char *edge_host_resolvers(void);
 
 /* Serves until the warden's end of its socket closes. Returns an exit status. Both descriptors are taken. */
 int edge_main(int warden, int daemon, const struct edge_options *o);

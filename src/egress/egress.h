@@ -11,6 +11,7 @@
 #include <uv.h>
 
 struct egress;
+/* Verdicts are told at a bounded rate for each sandbox; ev->lost says how many were not. */
 typedef void (*egress_event_fn)(void *ctx, const struct edge_event *ev); /* texts end with a NUL */
 
 struct egress *egress_new(uv_loop_t *loop);

@@ -4,6 +4,7 @@
  * cannot carry data out. Only A and AAAA are looked up; every other type of an allowed name has no records. The answer is addresses
  * alone, under the name asked for, and never one that could not be dialled: what a stranger's name server says about our network is
  * not passed on. */
+#include "base/buf.h"
 #include "egress/edge_int.h"
 
 #include <errno.h>
@@ -377,32 +378,34 @@ static void add_resolver(struct edge *e, struct str text)
 		e->resolvers[e->n_resolvers++] = a;
 }
 
-/* "nameserver ADDRESS" lines. */
-static void read_resolv_conf(struct edge *e)
+int resolvers_read(struct edge *e, const char *text)
 {
-	char text[8192];
+	if (!text || !*text)
+		return 0; /* none: no name is answered */
+	for (const char *p = text; *p; p += strcspn(p, ",") + (p[strcspn(p, ",")] == ','))
+		add_resolver(e, (struct str){ p, strcspn(p, ",") });
+	return e->n_resolvers ? 0 : -EINVAL;
+}
+
+/* "nameserver ADDRESS" lines. */
+char *edge_host_resolvers(void)
+{
+	char text[8192], *save;
+	auto_buf struct buf b;
 	auto_fd int fd = open("/etc/resolv.conf", O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-	char *save;
+	struct addr a;
 
-	if (n <= 0)
-		return;
-	text[n] = '\0';
+	buf_init(&b, sizeof text);
+	text[MAX(n, 0)] = '\0';
 	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		if (strncmp(line, "nameserver", 10) != 0)
 			continue;
 		const char *p = line + 10 + strspn(line + 10, " \t");
-		add_resolver(e, (struct str){ p, strcspn(p, " \t\r%") });
+		int len = (int)strcspn(p, " \t\r%");
+		if (addr_parse((struct str){ p, (size_t)len }, &a) == 0)
+			buf_addf(&b, "%s%.*s", b.len ? "," : "", len, p);
 	}
-}
-
-int resolvers_read(struct edge *e, const char *text)
-{
-	if (!text || !*text) {
-		read_resolv_conf(e);
-		return 0; /* none: no name is answered */
-	}
-	for (const char *p = text; *p; p += strcspn(p, ",") + (p[strcspn(p, ",")] == ','))
-		add_resolver(e, (struct str){ p, strcspn(p, ",") });
-	return e->n_resolvers ? 0 : -EINVAL;
+	char *list = buf_take(&b);
+	return list ? list : xstrdup("");
 }

@@ -5,6 +5,7 @@
 #include "sys/loop.h"
 #include "sys/mnt.h"
 #include "sys/process.h"
+#include "warden/gate.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -142,6 +143,19 @@ static void examine_root_only(struct doctor_report *r)
 	      "load the kernel module \"loop\" (modprobe loop) and see that /dev/loop-control is there");
 }
 
+static void examine_gates(struct doctor_report *r)
+{
+	struct err why;
+	bool ok = gate_probe(&why) == 0;
+	struct doctor_line *l = add(r, "gates to the network", false, ok);
+
+	snprintf(l->detail, sizeof l->detail, "%.*s", (int)sizeof l->detail - 1, ok ? "veth, and nftables with tproxy" : why.message);
+	if (!ok)
+		snprintf(l->advice, sizeof l->advice,
+			 "without them sandboxes have no network (mode \"none\"); load the kernel modules veth, nf_tables and nft_tproxy (modprobe), "
+			 "or use a kernel that has them");
+}
+
 static void examine_cgroups(struct doctor_report *r)
 {
 	struct cgroup_host h;
@@ -196,7 +210,8 @@ static void examine_inotify(struct doctor_report *r)
 		snprintf(l->advice, sizeof l->advice, "with many sandboxes that watch files: sysctl -w fs.inotify.max_user_instances=65536");
 }
 
-void doctor_examine(struct doctor_report *r)
+/* What is not required is tried only for whoever asks. */
+static void examine(struct doctor_report *r, bool all)
 {
 	struct utsname u;
 	bool root = geteuid() == 0;
@@ -212,16 +227,23 @@ void doctor_examine(struct doctor_report *r)
 			 "run it as root (sudo): the server gives root up in all but one small process. "
 			 "What else this host can do is told to root only");
 	examine_cgroups(r);
+	if (root && all)
+		examine_gates(r);
 	examine_kvm(r);
 	examine_apparmor(r);
 	examine_inotify(r);
+}
+
+void doctor_examine(struct doctor_report *r)
+{
+	examine(r, true);
 }
 
 int doctor_require_process(struct err *e)
 {
 	struct doctor_report r;
 
-	doctor_examine(&r);
+	examine(&r, false);
 	for (size_t i = 0; i < r.n; i++) {
 		const struct doctor_line *l = &r.lines[i];
 		if (l->required && !l->ok)
