@@ -19,6 +19,8 @@
 #define FIRST_WITHIN_MS 10000
 #define DIAL_WITHIN_MS	30000
 #define COPY_BUFFER	(256U << 10)
+#define KEPT_MAX	(16U << 20) /* bytes of a sandbox's that wait here; beyond, each connection gets KEPT_LITTLE */
+#define KEPT_LITTLE	4096U
 #define RESOLVERS_MAX	3
 
 enum source_kind { SOURCE_WARDEN, SOURCE_DAEMON, SOURCE_HOST, SOURCE_LISTENER, SOURCE_NAMES, SOURCE_CLIENT, SOURCE_SERVER, SOURCE_UPSTREAM };
@@ -52,6 +54,7 @@ struct box { /* a sandbox */
 	struct source gate[EDGE_GATE_FDS];
 	struct flow *flows;
 	size_t n_flows, n_lookups, n_pins;
+	size_t kept; /* bytes of its connections that are read and not yet taken by the other side */
 	struct pin *pins; /* newest first */
 	struct lookup *lookups;
 	struct bucket new_flows, questions, events;
@@ -66,8 +69,6 @@ struct half {
 	bool ended, told;	 /* no more will come; the other side knows */
 	char *rest;		 /* read and not yet written */
 	size_t rest_at, rest_len;
-	int pipe[2]; /* of a long transfer, or negative */
-	size_t piped;
 	uint64_t bytes;
 };
 
@@ -110,8 +111,6 @@ struct edge {
 	int reserve;		  /* a descriptor that is let go of to refuse a connection when there is no other */
 	uint8_t *buffer;	  /* COPY_BUFFER */
 	uint8_t *room;		  /* HELLO_MAX */
-	int *pipes;		  /* spare ones, two descriptors each */
-	size_t n_pipes;
 	bool ending;
 };
 

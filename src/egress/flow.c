@@ -100,12 +100,7 @@ void flow_kill(struct flow *f, bool reset)
 	}
 	edge_unwatch(e, &f->client);
 	edge_unwatch(e, &f->server);
-	for (struct half *h = &f->up;; h = &f->down) {
-		h->pipe[0] = close_fd(h->pipe[0]);
-		h->pipe[1] = close_fd(h->pipe[1]);
-		if (h == &f->down)
-			break;
-	}
+	b->kept -= f->up.rest_len + f->down.rest_len;
 	DL_DELETE(b->flows, f);
 	b->n_flows--;
 	f->wait_next = e->dead;
@@ -205,8 +200,8 @@ static void begin(struct box *b, int fd)
 	socklen_t len = sizeof ss;
 
 	*f = (struct flow){ .box = b, .client = { SOURCE_CLIENT, fd, f }, .server = { SOURCE_SERVER, -EBADF, f }, .started_ms = now_ms() };
-	f->up = (struct half){ .from = &f->client, .to = &f->server, .pipe = { -EBADF, -EBADF } };
-	f->down = (struct half){ .from = &f->server, .to = &f->client, .pipe = { -EBADF, -EBADF } };
+	f->up = (struct half){ .from = &f->client, .to = &f->server };
+	f->down = (struct half){ .from = &f->server, .to = &f->client };
 	DL_APPEND(b->flows, f);
 	b->n_flows++;
 	enter_state(f, FLOW_FIRST, FIRST_WITHIN_MS);
@@ -238,7 +233,10 @@ static void begin(struct box *b, int fd)
 /* Left in the backlog it would be told of again and again. */
 static void refuse_one(struct edge *e, struct source *listener)
 {
-	log_error("msg=\"out of file descriptors: connections are refused\"");
+	static struct bucket lines;
+
+	if (bucket_take(&lines, 0.1, 1))
+		log_error("msg=\"out of file descriptors: connections are refused\"");
 	e->reserve = close_fd(e->reserve);
 	int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	reset_on_close(fd);
@@ -292,7 +290,7 @@ static bool judged(struct flow *f)
 }
 
 /* What was read and not taken yet. 1 = all gone, 0 = later, negative = broken. */
-static int write_rest(struct half *h)
+static int write_rest(struct flow *f, struct half *h)
 {
 	while (h->rest_len) {
 		ssize_t n = send(h->to->fd, h->rest + h->rest_at, h->rest_len, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -306,6 +304,7 @@ static int write_rest(struct half *h)
 			return -errno;
 		h->rest_at += (size_t)n;
 		h->rest_len -= (size_t)n;
+		f->box->kept -= (size_t)n;
 	}
 	free(take_ptr(&h->rest));
 	h->rest_at = 0;
@@ -313,7 +312,7 @@ static int write_rest(struct half *h)
 }
 
 /* Allowed bytes: on their way, or kept. */
-static int pass_on(struct half *h, const uint8_t *p, size_t n)
+static int pass_on(struct flow *f, struct half *h, const uint8_t *p, size_t n)
 {
 	size_t sent = 0;
 
@@ -328,6 +327,7 @@ static int pass_on(struct half *h, const uint8_t *p, size_t n)
 			h->writable = false;
 			h->rest = xmemdup(p + sent, n - sent);
 			h->rest_len = n - sent;
+			f->box->kept += h->rest_len;
 			return 0;
 		}
 		sent += (size_t)k;
@@ -361,7 +361,7 @@ static int copy(struct flow *f, struct half *h)
 
 	while (moved < BYTES_A_TURN) {
 		if (h->rest_len) {
-			int rc = write_rest(h);
+			int rc = write_rest(f, h);
 			if (rc <= 0)
 				return rc;
 		}
@@ -376,7 +376,8 @@ static int copy(struct flow *f, struct half *h)
 			return 0;
 		if (h == &f->up && !judged(f))
 			return f->state == FLOW_DEAD ? -EACCES : 0;
-		ssize_t n = recv(h->from->fd, buffer, COPY_BUFFER, MSG_DONTWAIT);
+		/* A sandbox that does not read must not fill our memory by a thousand connections. */
+		ssize_t n = recv(h->from->fd, buffer, f->box->kept > KEPT_MAX ? KEPT_LITTLE : COPY_BUFFER, MSG_DONTWAIT);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno == EAGAIN) {
@@ -392,7 +393,7 @@ static int copy(struct flow *f, struct half *h)
 		moved += (size_t)n;
 		int rc = f->http ? inspect(f, h, buffer, (size_t)n) : 0;
 		if (rc == 0)
-			rc = pass_on(h, buffer, (size_t)n);
+			rc = pass_on(f, h, buffer, (size_t)n);
 		if (rc < 0)
 			return rc;
 	}
@@ -493,12 +494,9 @@ void flow_on_server(struct flow *f, uint32_t events)
 	if (f->state != FLOW_OPEN)
 		return;
 	if (events & EPOLLERR) {
-		/* What it sent before it broke is the client's. */
-		f->down.readable = true;
-		if (copy(f, &f->down) >= 0 && f->state != FLOW_DEAD)
-			flow_kill(f, true);
-		else if (f->state != FLOW_DEAD)
-			flow_kill(f, true);
+		f->down.readable = true; /* what it sent before it broke is the client's */
+		(void)copy(f, &f->down);
+		flow_kill(f, true);
 		return;
 	}
 	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP))

@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define READY_WITHIN_MS 10000
+#define READY_WITHIN_MS 5000
 #define LIVED_MS	2000 /* one that ends sooner is started again only after AGAIN_MS */
 #define AGAIN_MS	1000
 

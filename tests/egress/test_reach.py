@@ -186,6 +186,33 @@ s = socket.create_connection(("{PUBLIC4}", 7), 10)
         assert held == 1024 and refused == 76, out
 
 
+def test_a_sandbox_that_does_not_read_costs_little(w):
+    def flood(self, c):
+        c.settimeout(20)
+        try:
+            while True:
+                c.sendall(bytes(1 << 20))
+        except OSError:
+            pass
+
+    server = Server(w, "net", 2600, flood)
+    try:
+        with w.create("public") as b, w.create("public") as neighbour:
+            status, r = w.request("POST", f"/v1/sandboxes/{b.id}/runs", {"language": "python", "detach": True, "code": f"""
+import socket, time
+held = [socket.create_connection(("{PUBLIC4}", 2600), 20) for _ in range(150)]
+open("/tmp/held", "w").close()
+time.sleep(60)
+"""})
+            assert until(lambda: b.run(argv=["test", "-e", "/tmp/held"])["exit_code"] == 0, 30)
+            assert until(lambda: neighbour.python(CONNECT + f"print(connect('{PUBLIC4}', 7))") == "open", 30)
+            with open(f"/proc/{w.edges()[0]}/status") as f:
+                kib = next(int(line.split()[1]) for line in f if line.startswith("VmRSS"))
+            assert kib < 40 << 10, kib
+    finally:
+        server.close()
+
+
 def test_clients_get_a_clear_error(w):
     with w.create("allow", allow=["api.test:443"]) as b:
         r = b.run(argv=["curl", "-sS", "-m", "10", f"http://{OTHER4}/"])
