@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-enum { OPT_IMAGE = 1, OPT_BOUNDARY, OPT_CPUS, OPT_MEMORY, OPT_DISK, OPT_PIDS, OPT_USER, OPT_WORKDIR, OPT_EPHEMERAL };
+enum { OPT_IMAGE = 1, OPT_BOUNDARY, OPT_CPUS, OPT_MEMORY, OPT_DISK, OPT_PIDS, OPT_USER, OPT_WORKDIR, OPT_NETWORK, OPT_EPHEMERAL };
 
 static const struct option_spec set_options[] = {
 	{ OPT_IMAGE, 0, "image", "REF", "image to start from (default: default)" },
@@ -16,6 +16,7 @@ static const struct option_spec set_options[] = {
 	{ OPT_PIDS, 0, "pids", "N", "limit of processes and threads" },
 	{ OPT_USER, 'u', "user", "NAME", "default user of commands" },
 	{ OPT_WORKDIR, 'w', "workdir", "DIR", "default folder of commands" },
+	{ OPT_NETWORK, 0, "network", "MODE", "none or public: whether they have a network (default: the server's)" },
 	{ OPT_EPHEMERAL, 0, "ephemeral", NULL, "disks that need not outlive a stop" },
 	{ 0 },
 };
@@ -39,6 +40,7 @@ static void add_row(struct table *t, const json_t *p)
 {
 	const json_t *r = json_object_get(p, "resources");
 	const char *digest = json_string_value(json_object_get(p, "image_digest"));
+	const char *error = json_string_value(json_object_get(p, "error"));
 	char image[20], size[24], ready[24], cpus[24], memory[24];
 
 	snprintf(image, sizeof image, "%.19s", digest ? digest : "");
@@ -47,13 +49,15 @@ static void add_row(struct table *t, const json_t *p)
 	snprintf(cpus, sizeof cpus, "%g", json_number_value(json_object_get(r, "cpus")));
 	snprintf(memory, sizeof memory, "%lldm", (long long)json_integer_value(json_object_get(r, "memory_mib")));
 	table_add(t, (const char *const[]){ image, json_string_value(json_object_get(p, "boundary")), cpus, memory,
-	                                    json_is_true(json_object_get(p, "ephemeral")) ? "yes" : "no", size, ready,
-	                                    json_integer_value(json_object_get(p, "standing")) ? "set" : "asked for lately" });
+	                                    json_is_true(json_object_get(p, "ephemeral")) ? "yes" : "no",
+	                                    json_string_value(json_object_get(p, "user")), json_is_true(json_object_get(p, "network")) ? "yes" : "no",
+	                                    size, ready,
+	                                    error ? error : json_integer_value(json_object_get(p, "standing")) ? "set" : "asked for lately" });
 }
 
 static int print(struct cli *cli, json_t *o)
 {
-	static const char *const headings[] = { "IMAGE", "BOUNDARY", "CPUS", "MEMORY", "EPHEMERAL", "SIZE", "READY", "WHY" };
+	static const char *const headings[] = { "IMAGE", "BOUNDARY", "CPUS", "MEMORY", "EPHEMERAL", "USER", "NETWORK", "SIZE", "READY", "WHY" };
 	const json_t *items = json_object_get(o, "items");
 
 	if (cli->json)
@@ -109,7 +113,9 @@ static void take_text(struct args *a, int id, json_t *body)
 {
 	static const char *const fields[] = { [OPT_IMAGE] = "image", [OPT_BOUNDARY] = "boundary", [OPT_USER] = "user", [OPT_WORKDIR] = "workdir" };
 
-	if (id == OPT_EPHEMERAL)
+	if (id == OPT_NETWORK)
+		json_object_set_new(body, "network", json_pack("{s:s}", "mode", a->value));
+	else if (id == OPT_EPHEMERAL)
 		json_object_set_new(body, "ephemeral", json_true());
 	else if ((size_t)id < ARRAY_LEN(fields) && fields[id])
 		json_object_set_new(body, fields[id], json_string(a->value));

@@ -100,7 +100,7 @@ void snapshot_delete(struct snapshot *p, void (*done)(void *ctx, const struct er
 int snapshot_set_extra(struct snapshot *p, const char *extra, struct err *e);
 /* --- ready sandboxes (core/pool.c) --- */
 /* Keeps `size` sandboxes of this kind ready from now on, also after a restart; 0 = no longer. Only what shapes them counts in spec: image,
- * boundary, resources, ephemeral, user, workdir. */
+ * boundary, resources, ephemeral, user, workdir, and whether it has a network. */
 int core_pool_set(struct core *c, const struct sandbox_spec *spec, size_t size, struct err *e);
 void core_pool_each(struct core *c, void (*each)(void *ctx, const struct pool_view *v), void *ctx);
 

@@ -31,6 +31,7 @@ struct shape {
 	struct spare *spares;      /* ready ones, and at most one that is being made (the last) */
 	size_t n;
 	size_t fixed;              /* what the operator wants; found out by each sweep */
+	char why[200];             /* the last one did not come up; empty: it did */
 	bool automatic;            /* also kept filled because it was asked for lately */
 	uint64_t asked_ms, retry_ms;
 	struct shape *prev, *next;
@@ -178,6 +179,7 @@ static void leave(struct spare *sp)
 static void broken(struct spare *sp, const char *why)
 {
 	log_warn("sandbox=%s msg=\"a ready sandbox is lost: %s\"", sp->id, why);
+	snprintf(sp->shape->why, sizeof sp->shape->why, "%s", why);
 	sp->shape->retry_ms = now_ms() + RETRY_MS;
 	leave(sp);
 }
@@ -201,6 +203,7 @@ static void on_hello(void *ctx, const struct link_run_state *known, size_t n)
 	(void)known;
 	(void)n;
 	sp->ready = true;
+	sp->shape->why[0] = '\0';
 	fill(sp->shape->pool);
 }
 
@@ -417,7 +420,8 @@ static void apply_standing(struct pool *p)
 static bool same_kind(const struct sandbox_spec *a, const struct sandbox_spec *b)
 {
 	return streq(a->image, b->image) && streq(a->boundary, b->boundary) && streq(a->user, b->user) && streq(a->workdir, b->workdir) &&
-	       same_resources(&a->resources, &b->resources) && a->ephemeral == b->ephemeral;
+	       same_resources(&a->resources, &b->resources) && a->ephemeral == b->ephemeral &&
+	       (a->network == NETWORK_NONE) == (b->network == NETWORK_NONE);
 }
 
 /* A copy of what shapes a sandbox, with nothing left to defaults that may change. */
@@ -432,6 +436,7 @@ static void kind_of(const struct sandbox_spec *spec, const struct boundary *b, s
 	ret->user = xstrdup(spec->user);
 	ret->workdir = xstrdup(spec->workdir);
 	ret->ephemeral = spec->ephemeral;
+	ret->network = spec->network_unasked && !(b->ops->caps & BOUNDARY_CAN_NETWORK) ? NETWORK_NONE : spec->network;
 	ret->resources = spec->resources;
 	resources_fill(&ret->resources, ret->ephemeral);
 }
@@ -512,7 +517,8 @@ void core_pool_each(struct core *c, void (*each)(void *ctx, const struct pool_vi
 	DL_FOREACH (c->pool->shapes, s) {
 		struct pool_view v = {
 			.image_digest = s->spec.image_digest, .boundary = s->boundary->ops->name, .user = s->spec.user, .workdir = s->spec.workdir,
-			.resources = &s->spec.resources, .ephemeral = s->spec.ephemeral, .size = wanted(s), .standing = s->fixed,
+			.resources = &s->spec.resources, .ephemeral = s->spec.ephemeral, .network = s->spec.network, .size = wanted(s), .standing = s->fixed,
+			.error = *s->why ? s->why : NULL,
 		};
 		DL_FOREACH (s->spares, sp)
 			v.ready += sp->ready;

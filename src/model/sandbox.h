@@ -71,6 +71,8 @@ struct pool_view {
 	const char *image_digest, *boundary, *user, *workdir; /* workdir: or NULL */
 	const struct resources *resources;
 	bool ephemeral;
+	bool network;       /* they have one; what it reaches is said at the create */
+	const char *error;  /* why the last one did not come up, or NULL */
 	size_t size, ready; /* wanted now; there now */
 	size_t standing;    /* of these, by the operator's wish: without it they go when nobody asks for them */
 };

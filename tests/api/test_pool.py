@@ -11,9 +11,9 @@ def pool(client, memory=300):
     return found[0] if found else {"size": 0, "ready": 0, "standing": 0}
 
 
-def until_ready(client, n):
+def until_ready(client, n, memory=300):
     end = time.time() + 60
-    while pool(client)["ready"] != n:
+    while pool(client, memory)["ready"] != n:
         assert time.time() < end, client.get("/v1/pools").json
         time.sleep(0.05)
 
@@ -52,6 +52,32 @@ def test_a_create_takes_a_ready_one_that_is_as_a_cold_one(client):
             assert client.delete(f"/v1/sandboxes/{s['id']}").status == 204
     until_ready(client, 6)
     set_size(client, 0)
+
+
+def test_a_network_is_part_of_the_kind_and_its_rules_are_not(client):
+    kind = {"resources": {"memory_mib": 310}, "ephemeral": True}
+    assert client.put("/v1/pools", {**kind, "network": {"mode": "public"}, "size": 5}).status == 200
+    until_ready(client, 5, 310)
+    assert pool(client, 310)["network"] is True
+    one = new(client, **kind, network={"mode": "allow", "allow": ["api.test:443"]})
+    try:
+        assert one["network"]["allow"] == ["api.test:443"]
+        assert run(client, one, "hostname")["stdout"].strip() == one["id"]
+        assert "eth0" in run(client, one, "cat", "/proc/net/dev")["stdout"]
+    finally:
+        client.delete(f"/v1/sandboxes/{one['id']}")
+        client.put("/v1/pools", {**kind, "network": {"mode": "public"}, "size": 0})
+
+
+def test_a_kind_that_cannot_be_says_why(client):
+    kind = {"resources": {"memory_mib": 1 << 20}, "ephemeral": True}
+    assert client.put("/v1/pools", {**kind, "size": 1}).status == 200
+    end = time.time() + 30
+    while not (p := pool(client, 1 << 20)).get("error"):
+        assert time.time() < end, p
+        time.sleep(0.1)
+    assert p["ready"] == 0 and "memory" in p["error"], p
+    client.put("/v1/pools", {**kind, "size": 0})
 
 
 def test_ready_ones_are_nobodys(client):

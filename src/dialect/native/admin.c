@@ -86,6 +86,8 @@ static void add_pool(void *ctx, const struct pool_view *v)
 	jout_bool(j, "ephemeral", v->ephemeral);
 	jout_z(j, "user", v->user);
 	jout_z(j, "workdir", v->workdir);
+	jout_bool(j, "network", v->network);
+	jout_z(j, "error", v->error);
 	jout_u64(j, "size", v->size);
 	jout_u64(j, "standing", v->standing);
 	jout_u64(j, "ready", v->ready);
@@ -120,7 +122,7 @@ void native_pool_set(struct request *r, void *dialect)
 	struct sandbox_spec spec;
 	size_t size;
 	struct err e;
-	int rc = native_pool_decode(r, &spec, &size, &e);
+	int rc = native_pool_decode(n, r, &spec, &size, &e);
 	if (rc >= 0)
 		rc = api_pool_set(n->api, req_caller(r), &spec, size, &e);
 	spec_done(&spec);

@@ -78,7 +78,7 @@ void encode_key(struct jout *j, const char *key, const struct key_view *v);
 void encode_event(struct jout *j, const char *key, const struct event_view *v);
 
 /* spec.c: decoded and validated. The _done of the struct is called in any case. */
-int native_pool_decode(const struct request *r, struct sandbox_spec *ret, size_t *ret_size, struct err *e); /* ret: to be spec_done, always */
+int native_pool_decode(const struct native *n, const struct request *r, struct sandbox_spec *ret, size_t *ret_size, struct err *e); /* ret: to be spec_done, always */
 int native_run_decode(const struct request *r, struct run_spec *ret, struct err *e);
 int native_sandbox_decode(const struct native *n, const struct request *r, struct sandbox_spec *ret, struct err *e);
 int take_idempotency(const struct request *r, char **field, struct err *e); /* the header into the field */

@@ -97,6 +97,11 @@ static const struct field sandbox_fields[] = {
 	{ .name = "idempotency_key", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, idempotency_key) },
 	{ 0 },
 };
+/* A pool's sandboxes have a network or none; the rules come with the create. */
+static const struct field pool_network_fields[] = {
+	{ .name = "mode", .kind = FIELD_CUSTOM, .set = set_network_mode },
+	{ 0 },
+};
 struct pool_body {
 	struct sandbox_spec spec; /* first, so that the offsets of a sandbox's fields hold */
 	uint64_t size;
@@ -108,6 +113,7 @@ static const struct field pool_fields[] = {
 	{ .name = "user", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, user) },
 	{ .name = "workdir", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, workdir) },
 	{ .name = "ephemeral", .kind = FIELD_BOOL, .offset = offsetof(struct sandbox_spec, ephemeral) },
+	{ .name = "network", .kind = FIELD_OBJECT, .sub = pool_network_fields },
 	{ .name = "size", .kind = FIELD_U64, .offset = offsetof(struct pool_body, size), .required = true, .max = POOL_SIZE_MAX },
 	{ 0 },
 };
@@ -166,11 +172,13 @@ int native_sandbox_decode(const struct native *n, const struct request *r, struc
 	return spec_validate(ret, e);
 }
 
-int native_pool_decode(const struct request *r, struct sandbox_spec *ret, size_t *ret_size, struct err *e)
+int native_pool_decode(const struct native *n, const struct request *r, struct sandbox_spec *ret, size_t *ret_size, struct err *e)
 {
 	struct pool_body body = { 0 };
 
 	spec_init(&body.spec);
+	body.spec.network = n->network;
+	body.spec.network_unasked = true;
 	int rc = decode_body(req_body(r), pool_fields, &body, e);
 	*ret = body.spec;
 	*ret_size = body.size;
