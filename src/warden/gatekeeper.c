@@ -145,8 +145,10 @@ int gatekeeper_attach(struct gatekeeper *k, const char *id, int inside, int *ret
 
 	if (!k->command)
 		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "this warden gives a sandbox no network");
-	if (k->edge < 0)
+	if (k->edge < 0) {
+		k->hand_all |= k->again_ms != 0; /* one has ended: the other sandboxes' gates are without one */
 		rc = start(k, e);
+	}
 	if (rc == 0)
 		rc = wait_ready(k, e);
 	if (rc < 0)
@@ -185,6 +187,8 @@ int gatekeeper_due(const struct gatekeeper *k)
 {
 	uint64_t now = now_ms();
 
+	if (k->edge >= 0 && k->hand_all)
+		return 0;
 	if (k->edge >= 0 || !k->again_ms)
 		return -1;
 	return now >= k->again_ms ? 0 : (int)(k->again_ms - now);
@@ -196,6 +200,10 @@ bool gatekeeper_again(struct gatekeeper *k)
 
 	if (gatekeeper_due(k) != 0)
 		return false;
+	if (k->edge >= 0) {
+		k->hand_all = false;
+		return true;
+	}
 	if (start(k, &e) < 0) {
 		log_error("msg=\"%s\"", e.message);
 		stop(k);

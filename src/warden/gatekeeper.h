@@ -16,6 +16,7 @@ struct gatekeeper {
 	int edge;	   /* its socket, or negative */
 	int pidfd;
 	bool ready;
+	bool hand_all; /* it runs and does not have the gates of before yet */
 	uint64_t started_ms, again_ms; /* 0 = not to be started again */
 };
 
