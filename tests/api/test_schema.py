@@ -21,7 +21,9 @@ def test_every_route_of_the_server_is_described():
     described = {(m.upper(), p) for p, item in spec["paths"].items() for m in item if m not in ("parameters",)}
     source = (SPEC.parents[1] / "src/dialect/native/native.c").read_text()
     import re
-    macros = {"SANDBOX": "/v1/sandboxes/{id}", "RUN": "/v1/sandboxes/{id}/runs/{run}", "FILES": "/v1/sandboxes/{id}/files"}
+    macros = {}
+    for name, base, rest in re.findall(r'^#define ([A-Z]+)\s+([A-Z]*)\s*"([^"]*)"', source, re.M):
+        macros[name] = macros.get(base, "") + rest
     routes = set()
     for method, macro, rest in re.findall(r'\.method = "([A-Z*]+)", \.pattern = ([A-Z]*)\s*(?:"([^"]*)")?', source):
         path = macros.get(macro, "") + rest
