@@ -224,7 +224,9 @@ def test_machine_door_takes_anything():
 
 
 def warden_of(d):
-    children = host_uses(f"/proc/{d.process.pid}/task/{d.process.pid}/children").split()
+    until = time.time() + 10  # the driver has only just been started
+    while len(children := host_uses(f"/proc/{d.process.pid}/task/{d.process.pid}/children").split()) != 1 and time.time() < until:
+        time.sleep(0.01)
     assert len(children) == 1, children
     return int(children[0])
 
