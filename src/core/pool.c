@@ -79,7 +79,7 @@ static bool same_env(const struct pairs *a, const struct pairs *b)
 
 static bool same_resources(const struct resources *a, const struct resources *b)
 {
-	return memcmp(&a->cpus, &b->cpus, sizeof a->cpus) == 0 && a->memory_mib == b->memory_mib && a->disk_mib == b->disk_mib &&
+	return a->cpus == b->cpus && a->memory_mib == b->memory_mib && a->disk_mib == b->disk_mib &&
 	       a->pids == b->pids;
 }
 
