@@ -58,7 +58,7 @@ struct core *core_new(uv_loop_t *loop, const struct core_options *o)
 	uv_idle_init(loop, &c->deliver);
 	uv_timer_init(loop, &c->sweep);
 	c->deliver.data = c->sweep.data = c;
-	c->handles = 2;
+	c->handles += 2;
 	uv_timer_start(&c->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
 	for (size_t i = 0; i < o->n_boundaries; i++) {
 		o->boundaries[i]->on_exit = lifecycle_boundary_exit;
@@ -84,6 +84,7 @@ static void close_handles(void *ctx)
 
 	uv_close((uv_handle_t *)&c->deliver, on_handle_closed);
 	uv_close((uv_handle_t *)&c->sweep, on_handle_closed);
+	pool_close_handle(c, on_handle_closed);
 }
 
 void core_close(struct core *c, void (*done)(void *ctx), void *ctx)

@@ -191,7 +191,8 @@ struct claim {
 /* A sandbox of this shape that is ready, or is being made (spec's id and hostname do not count). False: there is none. Either way the
  * shape has been asked for, and is kept filled for a while. */
 bool pool_claim(struct core *c, struct boundary *b, const struct boundary_spec *spec, struct claim *ret);
-void pool_refill(struct core *c); /* when nothing more urgent is to be done */
+void pool_refill(struct core *c); /* in a quiet moment, or at once when few are left */
+void pool_close_handle(struct core *c, uv_close_cb closed); /* after the drain; its handle's data is the core */
 bool pool_exit(struct core *c, const char *id, const char *reason); /* false: it is none of the pool */
 void pool_sweep(struct core *c);
 void pool_drain(struct core *c, void (*done)(void *ctx), void *ctx); /* for good */

@@ -12,7 +12,8 @@
 #include <errno.h>
 #include <stdio.h>
 
-enum { LEASE_MS = 60000 /* how long an automatic shape is kept filled after it was last asked for */, RETRY_MS = 5000, SHAPES_MAX = 32 };
+enum { LEASE_MS = 60000 /* how long an automatic shape is kept filled after it was last asked for */, RETRY_MS = 5000, SHAPES_MAX = 32,
+       REST_MS = 10 /* a claimed one is used at once, and should not share the processors with the making of the next */ };
 
 struct spare {
 	struct shape *shape;
@@ -46,6 +47,7 @@ struct standing {
 
 struct pool {
 	struct core *core;
+	uv_timer_t rest;
 	struct shape *shapes; /* the one asked for last comes first */
 	struct standing *standing;
 	size_t leaving;       /* destroys under way */
@@ -59,6 +61,9 @@ struct pool *pool_new(struct core *c)
 	struct pool *p = xcalloc(1, sizeof *p);
 
 	p->core = c;
+	uv_timer_init(c->loop, &p->rest);
+	p->rest.data = c;
+	c->handles++;
 	return p;
 }
 
@@ -204,7 +209,7 @@ static void on_hello(void *ctx, const struct link_run_state *known, size_t n)
 	(void)n;
 	sp->ready = true;
 	sp->shape->why[0] = '\0';
-	fill(sp->shape->pool);
+	pool_refill(sp->shape->pool->core);
 }
 
 static void on_closed(void *ctx, const struct err *why)
@@ -379,9 +384,35 @@ bool pool_claim(struct core *c, struct boundary *b, const struct boundary_spec *
 	return true;
 }
 
+static bool running_short(const struct pool *p)
+{
+	const struct shape *s;
+
+	DL_FOREACH (p->shapes, s) {
+		if (2 * s->n < wanted(s))
+			return true;
+	}
+	return false;
+}
+
+static void on_rest(uv_timer_t *h)
+{
+	struct core *c = h->data;
+
+	fill(c->pool);
+}
+
 void pool_refill(struct core *c)
 {
-	fill(c->pool);
+	if (running_short(c->pool))
+		fill(c->pool);
+	else if (!c->pool->draining)
+		uv_timer_start(&c->pool->rest, on_rest, REST_MS, 0);
+}
+
+void pool_close_handle(struct core *c, uv_close_cb closed)
+{
+	uv_close((uv_handle_t *)&c->pool->rest, closed);
 }
 
 bool pool_exit(struct core *c, const char *id, const char *reason)
@@ -556,6 +587,7 @@ void pool_drain(struct core *c, void (*done)(void *ctx), void *ctx)
 	struct shape *s;
 
 	p->draining = true;
+	uv_timer_stop(&p->rest);
 	p->drained = done;
 	p->drained_ctx = ctx;
 	p->leaving++; /* of our own, so that `done` comes once */
