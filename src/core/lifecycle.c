@@ -6,7 +6,7 @@
  * them, and another verb is refused. Only delete is allowed from everywhere and overtakes what is under way: each transition has a
  * generation, and an answer of an older one is dropped. Boundaries answer in order, so a destroy sent after a create finds what the create made.
  *
- * Only change_state() changes a state: it alone logs and tells. enter_state() stores it as well. */
+ * Only enter_state() changes a state: it alone logs, stores and tells. */
 #include "base/log.h"
 #include "core/core_int.h"
 
@@ -34,7 +34,7 @@ static const struct {
 };
 static_assert(sizeof states / sizeof states[0] == SANDBOX_STATE_COUNT, "a state without a line");
 
-static void change_state(struct sandbox *s, enum sandbox_state state, const char *error)
+static void enter_state(struct sandbox *s, enum sandbox_state state, const char *error)
 {
 	enum sandbox_state old = s->row.state;
 	uint64_t now = now_unix_ms();
@@ -47,18 +47,8 @@ static void change_state(struct sandbox *s, enum sandbox_state state, const char
 	char *copy = xstrdup(error);
 	free(s->row.error);
 	s->row.error = copy;
+	store_sandbox_state(s->core->o.store, s->row.id, state, error, now);
 	core_emit(s->core, "sandbox.state", s, old, NULL);
-}
-
-static void store_state(struct sandbox *s)
-{
-	store_sandbox_state(s->core->o.store, s->row.id, s->row.state, s->row.error, s->row.updated_ms);
-}
-
-static void enter_state(struct sandbox *s, enum sandbox_state state, const char *error)
-{
-	change_state(s, state, error);
-	store_state(s);
 }
 
 /* Nobody waits for this one's create any more. */
@@ -531,12 +521,9 @@ static void destroy(struct sandbox *s)
 
 void sandbox_delete(struct sandbox *s, sandbox_done_fn done, void *ctx)
 {
-	struct core *c = s->core;
 	struct waiter *overtaken;
-	char id[40];
 	struct err e;
 
-	snprintf(id, sizeof id, "%s", s->row.id);
 	unsigned overtaking = s->under_way;
 
 	if (!begin(s, V_DELETE, "delete", done, ctx))
@@ -545,13 +532,11 @@ void sandbox_delete(struct sandbox *s, sandbox_done_fn done, void *ctx)
 	no_longer_creating(s);
 	everything_inside_ended(s, "the sandbox was deleted");
 	if (s->row.state != SANDBOX_DELETING)
-		change_state(s, SANDBOX_DELETING, NULL);
+		enter_state(s, SANDBOX_DELETING, NULL); /* stored first: a later daemon must know why there is nothing left of it */
 	wait_for(s, done, ctx);
 	err_set(&e, ERR_CONFLICT, ECANCELED, "it was deleted meanwhile");
 	tell(overtaken, &e, s);
 	destroy(s);
-	if ((s = core_find(c, NULL, id))) /* the boundary is at it already, while this is written */
-		store_state(s);
 }
 
 /* --- after a restart --- */
