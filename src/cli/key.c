@@ -1,6 +1,7 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/out.h"
+#include "cli/verbs.h"
 
 enum { OPT_TENANT = 1, OPT_OPERATOR };
 
@@ -9,23 +10,6 @@ static const struct option_spec new_options[] = {
 	{ OPT_OPERATOR, 0, "operator", NULL, "it may manage keys and images" },
 	{ 0 },
 };
-
-/* Asks; on success *ret is the parsed answer, the caller's. */
-static int ask(struct cli *cli, const char *method, const char *path, const char *body, json_t **ret)
-{
-	auto_caisson struct caisson *c = NULL;
-	auto_free char *text = NULL;
-	struct caisson_error e;
-	int r = cli_connect(cli, &c);
-
-	if (r)
-		return r;
-	if (caisson_request(c, method, path, body, &text, &e) < 0)
-		return cli_fail_error(&e);
-	if (ret)
-		*ret = out_parse(text);
-	return 0;
-}
 
 static int run_new(struct cli *cli, int argc, char **argv)
 {
@@ -50,7 +34,7 @@ static int run_new(struct cli *cli, int argc, char **argv)
 	json_decref(o);
 	if (!body)
 		return cli_fail("the name is not UTF-8");
-	int r = ask(cli, "POST", "/v1/keys", body, &made);
+	int r = verb_ask(cli, "POST", "/v1/keys", body, &made);
 	if (r)
 		return r;
 	if (cli->json)
@@ -72,7 +56,7 @@ static int run_ls(struct cli *cli, int argc, char **argv)
 		;
 	if (a.leave || !args_count(&a, 0, 0))
 		return a.exit_code;
-	int r = ask(cli, "GET", "/v1/keys", NULL, &o);
+	int r = verb_ask(cli, "GET", "/v1/keys", NULL, &o);
 	if (r)
 		return r;
 	if (cli->json)
@@ -106,7 +90,7 @@ static int run_rm(struct cli *cli, int argc, char **argv)
 	json_t *revoked = json_array();
 	for (int i = 0; i < a.n_operands; i++) {
 		auto_free char *id = caisson_escape(a.operands[i]), *path = xasprintf("/v1/keys/%s", id ? id : "");
-		int r = ask(cli, "DELETE", path, NULL, NULL);
+		int r = verb_ask(cli, "DELETE", path, NULL, NULL);
 		if (r)
 			result = r;
 		else if (cli->json)

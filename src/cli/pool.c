@@ -2,6 +2,7 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/out.h"
+#include "cli/verbs.h"
 
 #include <stdio.h>
 
@@ -20,21 +21,6 @@ static const struct option_spec set_options[] = {
 	{ OPT_EPHEMERAL, 0, "ephemeral", NULL, "disks that need not outlive a stop" },
 	{ 0 },
 };
-
-static int ask(struct cli *cli, const char *method, const char *body, json_t **ret)
-{
-	auto_caisson struct caisson *c = NULL;
-	auto_free char *text = NULL;
-	struct caisson_error e;
-	int r = cli_connect(cli, &c);
-
-	if (r)
-		return r;
-	if (caisson_request(c, method, "/v1/pools", body, &text, &e) < 0)
-		return cli_fail_error(&e);
-	*ret = out_parse(text);
-	return 0;
-}
 
 static void add_row(struct table *t, const json_t *p)
 {
@@ -81,7 +67,7 @@ static int run_ls(struct cli *cli, int argc, char **argv)
 		;
 	if (a.leave || !args_count(&a, 0, 0))
 		return a.exit_code;
-	int r = ask(cli, "GET", NULL, &o);
+	int r = verb_ask(cli, "GET", "/v1/pools", NULL, &o);
 	return r ? r : print(cli, o);
 }
 
@@ -147,7 +133,7 @@ static int run_set(struct cli *cli, int argc, char **argv)
 	json_decref(body);
 	if (!text)
 		return cli_fail("the options are not UTF-8");
-	int r = ask(cli, "PUT", text, &o);
+	int r = verb_ask(cli, "PUT", "/v1/pools", text, &o);
 	return r ? r : print(cli, o);
 }
 

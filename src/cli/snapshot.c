@@ -1,6 +1,7 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/out.h"
+#include "cli/verbs.h"
 
 #include <stdio.h>
 
@@ -9,19 +10,10 @@ enum { OPT_NAME = 1, OPT_MEMORY, OPT_COUNT };
 /* Asks; on success *ret (may be NULL) is the parsed answer, the caller's. */
 static int ask(struct cli *cli, const char *method, const char *path, json_t *take_body, json_t **ret)
 {
-	auto_caisson struct caisson *c = NULL;
-	auto_free char *text = NULL, *body = take_body ? json_dumps(take_body, JSON_COMPACT) : NULL;
-	struct caisson_error e;
+	auto_free char *body = take_body ? json_dumps(take_body, JSON_COMPACT) : NULL;
 
 	json_decref(take_body);
-	int r = cli_connect(cli, &c);
-	if (r)
-		return r;
-	if (caisson_request(c, method, path, body, &text, &e) < 0)
-		return cli_fail_error(&e);
-	if (ret)
-		*ret = out_parse(text);
-	return 0;
+	return verb_ask(cli, method, path, body, ret);
 }
 
 static const char *text_of(const json_t *o, const char *key)

@@ -38,3 +38,19 @@ int verb_run(struct cli *cli, int argc, char **argv, sandbox_verb verb)
 	r = out_json(json_pack("{s:o}", "items", items));
 	return result ? result : r;
 }
+
+int verb_ask(struct cli *cli, const char *method, const char *path, const char *body, json_t **ret)
+{
+	auto_caisson struct caisson *c = NULL;
+	auto_free char *text = NULL;
+	struct caisson_error e;
+	int r = cli_connect(cli, &c);
+
+	if (r)
+		return r;
+	if (caisson_request(c, method, path, body, &text, &e) < 0)
+		return cli_fail_error(&e);
+	if (ret)
+		*ret = out_parse(text);
+	return 0;
+}
