@@ -86,6 +86,7 @@ struct sandbox {
 	uint64_t run_reserved;     /* numbers below are reserved in the store, RUN_NUMBERS_RESERVED at a time */
 	uint64_t active_saved_ms;
 	bool counted;              /* in core->creating */
+	uint64_t told_time_ms;     /* link_tell_time */
 	uint64_t delete_again_ms;  /* a failed delete is tried again then (wall clock); 0 = not */
 	bool present, present_started; /* what the boundary said at adoption */
 	UT_hash_handle hh_id, hh_name;
@@ -158,6 +159,7 @@ void lifecycle_begin_create(struct sandbox *s, sandbox_done_fn done, void *ctx);
 void lifecycle_ask_create(struct sandbox *s, const struct boundary_spec *spec);
 void lifecycle_await_create(struct sandbox *s, sandbox_done_fn done, void *ctx); /* that is under way already */
 void lifecycle_made(struct core *c, const char *id, const struct err *e); /* a claimed one that the boundary was still making */
+void lifecycle_tell_time(struct sandbox *s, bool name); /* and its host name, where the guest keeps them itself */
 void lifecycle_sweep(struct sandbox *s, uint64_t now_wall_ms);
 
 /* A transition without a state of its own, for what must not be overtaken by another but a delete: its generation, or 0 and e. The
@@ -184,7 +186,7 @@ struct pool *pool_new(struct core *c);
 void pool_load(struct core *c); /* what the operator wants, from the store */
 void pool_free(struct pool *p);
 struct claim {
-	char id[37];       /* which is its host name, too */
+	char id[37];       /* which is its host name, too, until it is told another one */
 	struct link *link; /* NULL: the boundary is still making it, and lifecycle_made will be called */
 	bool ready;        /* its guest has said hello */
 };

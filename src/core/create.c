@@ -171,6 +171,7 @@ static void create_claimed(struct sandbox *s, const struct claim *claim, sandbox
 		return;
 	}
 	s->hello = true;
+	lifecycle_tell_time(s, true);
 	core_emit(s->core, "sandbox.state", s, SANDBOX_CREATING, NULL);
 	done(ctx, NULL, s);
 }
@@ -187,6 +188,12 @@ static void unclaim(struct boundary *b, const struct claim *claim)
 	if (claim->link)
 		link_free(claim->link);
 	b->ops->destroy(b, claim->id, unclaimed, NULL);
+}
+
+/* A ready one is called by its id. */
+static bool may_rename(const struct boundary *b, const struct sandbox_spec *spec)
+{
+	return (!spec->name && !spec->hostname) || b->ops->caps & BOUNDARY_OWN_CLOCK;
 }
 
 void core_create(struct core *c, const char *tenant, const char *key_id, const struct sandbox_spec *spec, sandbox_done_fn done, void *ctx)
@@ -231,7 +238,7 @@ void core_create_from(struct core *c, const char *tenant, const char *key_id, co
 	struct boundary_spec bs = shape_of(b, spec, user_of(spec, &image), &image);
 	if (from)
 		bs.from_snapshot = from->row.id;
-	bool claimed = !spec->name && !spec->hostname && pool_claim(c, b, &bs, &claim);
+	bool claimed = may_rename(b, spec) && pool_claim(c, b, &bs, &claim);
 	if (!claimed)
 		random_uuid(claim.id);
 	bs.id = claim.id;

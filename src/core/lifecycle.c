@@ -14,7 +14,8 @@
 #include <errno.h>
 #include <stdio.h>
 
-enum { REOPEN_MAX = 5, REOPEN_WINDOW_MS = 60000, DELETE_AGAIN_MS = 5000,  };
+enum { REOPEN_MAX = 5, REOPEN_WINDOW_MS = 60000, DELETE_AGAIN_MS = 5000,
+       TELL_TIME_MS = 60000 /* clocks drift apart */ };
 
 enum verb { V_CREATE = 1, V_START = 2, V_STOP = 4, V_PAUSE = 8, V_RESUME = 16, V_DELETE = 32, V_HOLD = 64 };
 
@@ -183,6 +184,19 @@ static void connect_guest(struct sandbox *s)
 		ended_by_itself(s, "the guest's connection cannot be watched (out of file descriptors?)");
 }
 
+void lifecycle_tell_time(struct sandbox *s, bool name)
+{
+	struct boundary_spec named;
+	char hostname[SPEC_HOSTNAME_MAX + 1];
+
+	/* (One that is held or paused would hear it late, and take it for the time of that moment.) */
+	if (!s->boundary || !(s->boundary->ops->caps & BOUNDARY_OWN_CLOCK) || !s->hello || s->row.state != SANDBOX_RUNNING)
+		return;
+	name_it(&named, s, hostname);
+	s->told_time_ms = now_ms();
+	link_tell_time(s->link, name ? hostname : NULL);
+}
+
 static void on_hello(void *ctx, const struct link_run_state *known, size_t n)
 {
 	struct sandbox *s = ctx;
@@ -193,6 +207,7 @@ static void on_hello(void *ctx, const struct link_run_state *known, size_t n)
 	if (s->row.state == SANDBOX_CREATING || s->row.state == SANDBOX_STARTING) {
 		enter_state(s, SANDBOX_RUNNING, NULL);
 		no_longer_creating(s);
+		lifecycle_tell_time(s, true); /* the host name may be another than it was made with */
 		end(s, NULL);
 	}
 }
@@ -433,6 +448,7 @@ static void on_pause_answer(struct sandbox *s, const struct err *e, enum sandbox
 		enter_state(s, state, NULL);
 	if (!e && s->hello_deadline_ms) /* a frozen guest could not answer: its time begins now */
 		s->hello_deadline_ms = now_ms() + HELLO_TIMEOUT_MS;
+	lifecycle_tell_time(s, false);
 	end(s, e);
 }
 
@@ -487,8 +503,10 @@ uint64_t lifecycle_hold(struct sandbox *s, const char *what, struct err *e)
 
 void lifecycle_release(struct sandbox *s, uint64_t generation)
 {
-	if (s->generation == generation && s->under_way == V_HOLD)
-		end(s, NULL);
+	if (s->generation != generation || s->under_way != V_HOLD)
+		return;
+	lifecycle_tell_time(s, false);
+	end(s, NULL);
 }
 
 static void on_destroyed(void *ctx, const struct err *e)
@@ -598,6 +616,8 @@ void lifecycle_sweep(struct sandbox *s, uint64_t now)
 	enum sandbox_state state = s->row.state;
 
 	runs_sweep(s);
+	if (!s->under_way && now_ms() - s->told_time_ms > TELL_TIME_MS)
+		lifecycle_tell_time(s, false);
 	if (s->hello_deadline_ms && now_ms() > s->hello_deadline_ms && state != SANDBOX_PAUSED) {
 		s->hello_deadline_ms = 0;
 		ended_by_itself(s, "the guest did not answer within 30 seconds");

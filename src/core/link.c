@@ -4,10 +4,12 @@
  *
  * OPENING (hello sent) -> OPEN (the guest's READY came) -> CLOSED (on_closed is being or was called). While the pump winds
  * down the state stays, but link_pump() is NULL and nothing more is sent. */
+#include "base/log.h"
 #include "core/link_int.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <time.h>
 
 enum { ACK_EVERY = GUEST_WINDOW / 8 };
 
@@ -54,6 +56,7 @@ struct link {
 	size_t refused_n;
 	uint64_t next_op, next_serial;
 	bool released_early;     /* frames of a forgotten run may be under way */
+	size_t told;             /* link_tell_time: answers that are still to come */
 };
 
 struct pump *link_pump(struct link *l)
@@ -153,6 +156,18 @@ void link_defer(struct link *l)
 }
 
 /* --- life --- */
+
+static int take_setup_done(struct link *l, const struct guest_frame *f)
+{
+	struct guest_result g;
+
+	if (l->told == 0 || guest_result_get(f->payload, &g) < 0)
+		return -EPROTO;
+	l->told--;
+	if (g.kind)
+		log_warn("msg=\"a guest could not be told the time: %s\"", str_quote(g.text, &(struct quoted){ 0 }));
+	return 0;
+}
 
 static int on_frame(void *ctx, const struct guest_frame *f, struct str message);
 
@@ -486,6 +501,20 @@ void link_session_close(struct link *l, const char *id, link_reply_fn done, void
 	session_request(l, GUEST_SESSION_CLOSE, &req, done, ctx);
 }
 
+void link_tell_time(struct link *l, const char *hostname)
+{
+	struct guest_setup s = { .hostname = hostname };
+	struct timespec now;
+
+	if (l->state != LINK_OPEN || !link_is_open(l))
+		return;
+	clock_gettime(CLOCK_REALTIME, &now);
+	s.time_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+	(void)guest_setup_put(pump_out(l->pump), l->next_serial++, &s);
+	l->told++;
+	pump_kick(l->pump);
+}
+
 /* --- from the guest --- */
 
 static int take_ready(struct link *l, const struct guest_frame *f, struct str message)
@@ -637,6 +666,8 @@ static int on_frame(void *ctx, const struct guest_frame *f, struct str message)
 		return take_session_reply(l, f);
 	if (f->type == GUEST_SESSION_END)
 		return take_session_end(l, f->payload);
+	if (f->type == GUEST_SETUP_DONE)
+		return take_setup_done(l, f);
 	if (!op_frame_type(f->type))
 		return -EPROTO;
 	struct link_op *op;

@@ -54,6 +54,10 @@ void link_close(struct link *l); /* on_closed will come */
 void link_free(struct link *l); /* ops and replies still open are told so first */
 bool link_is_open(const struct link *l);
 
+/* To a guest that keeps its own time (BOUNDARY_OWN_CLOCK): what time it is, and its host name unless NULL. Heeded before whatever is asked
+ * later; nobody waits for the answer. After on_hello. */
+void link_tell_time(struct link *l, const char *hostname);
+
 /* --- runs --- */
 /* `env` is the complete environment but for HOME, USER, LOGNAME, SHELL, PATH, which the guest adds from the user's entry
  * and the image when absent; user/cwd NULL: the guest's default. Never fails here: trouble comes as on_run_end(failed).

@@ -2,9 +2,9 @@
  *
  * Theory of operation. A shape is all that a boundary is asked for besides the id and the host name, so what is taken is what
  * a cold create of this request would have made. Each shape that was asked for lately, or that the operator wants, has
- * a number of ready sandboxes it is filled up to: one after the other, and not while callers' own creates are under way. A ready
- * one is known to the boundary and to nobody else: it has no record in the store, so a daemon that finds it after a crash removes it as
- * it does everything without a record. Claiming is the daemon's own work only: its id and its open connection are given away. One that is
+ * a number of ready sandboxes it is filled up to: of each boundary one after the other, and not while callers' own creates are under way.
+ * A ready one is known to the boundary and to nobody else: it has no record in the store, so a daemon that finds it after a crash removes it
+ * as it does everything without a record. Claiming is the daemon's own work only: its id and its open connection are given away. One that is
  * still being made is given away as well: to begin another one beside it would only make both late. */
 #include "base/log.h"
 #include "core/core_int.h"
@@ -34,7 +34,7 @@ struct shape {
 	size_t fixed;              /* what the operator wants; found out by each sweep */
 	char why[200];             /* the last one did not come up; empty: it did */
 	bool automatic;            /* also kept filled because it was asked for lately */
-	uint64_t asked_ms, retry_ms;
+	uint64_t asked_ms, retry_ms, rest_ms; /* not before retry_ms and rest_ms is one made */
 	struct shape *prev, *next;
 };
 
@@ -317,15 +317,20 @@ static void make_one(struct shape *s)
 	s->boundary->ops->create(s->boundary, &spec, on_made, m);
 }
 
-static bool making(const struct pool *p)
+static bool making(const struct pool *p, const struct boundary *b)
 {
 	const struct shape *s;
 
 	DL_FOREACH (p->shapes, s) {
-		if (s->spares && !s->spares->prev->ready)
+		if (s->boundary == b && s->spares && !s->spares->prev->ready)
 			return true;
 	}
 	return false;
+}
+
+static bool may_be_filled(const struct shape *s, uint64_t now)
+{
+	return s->n < wanted(s) && now >= s->retry_ms && now >= s->rest_ms;
 }
 
 static void fill(struct pool *p)
@@ -334,13 +339,11 @@ static void fill(struct pool *p)
 	uint64_t now = now_ms();
 
 	/* (Before every boundary has said what it has, a new one would be taken for something left over.) */
-	if (p->draining || p->core->lists_pending || p->core->creating || making(p))
+	if (p->draining || p->core->lists_pending || p->core->creating)
 		return;
 	DL_FOREACH (p->shapes, s) {
-		if (s->n < wanted(s) && now >= s->retry_ms) {
+		if (may_be_filled(s, now) && !making(p, s->boundary))
 			make_one(s);
-			return;
-		}
 	}
 }
 
@@ -375,6 +378,7 @@ bool pool_claim(struct core *c, struct boundary *b, const struct boundary_spec *
 	}
 	s->automatic = true;
 	s->asked_ms = now_ms();
+	s->rest_ms = s->asked_ms + b->ops->spare_rest_ms;
 	forget_idlest(p);
 	if (!s->spares)
 		return false;
@@ -387,9 +391,10 @@ bool pool_claim(struct core *c, struct boundary *b, const struct boundary_spec *
 static bool running_short(const struct pool *p)
 {
 	const struct shape *s;
+	uint64_t now = now_ms();
 
 	DL_FOREACH (p->shapes, s) {
-		if (2 * s->n < wanted(s))
+		if (2 * s->n < wanted(s) && may_be_filled(s, now))
 			return true;
 	}
 	return false;

@@ -24,6 +24,7 @@ enum {
 	PATIENCE_MS = 20000,           /* for devices; emulated and on a busy host they take their time */
 	KEPT_BACK = 32 * 1024 * 1024,  /* of the machine's memory for the kernel and us: what runs has the rest */
 	ROOT_MODE = 0755,
+	LATE_NS = 1000000000,
 };
 
 bool vm_is_init(const char *arg0)
@@ -199,10 +200,17 @@ static int reseed(struct str seed)
 	return r;
 }
 
-static int set_clock(uint64_t ns)
+/* exactly: of a machine that has just become another one, whose clock means nothing. Else a clock that is ahead by less than a second is
+ * right: we have been told late. */
+static int set_clock(uint64_t ns, bool exactly)
 {
-	struct timespec t = { .tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000) };
+	struct timespec t = { .tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000) }, now;
 
+	if (!exactly && clock_gettime(CLOCK_REALTIME, &now) == 0) {
+		int64_t ahead = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec - (int64_t)ns;
+		if (ahead >= 0 && ahead < LATE_NS)
+			return 0;
+	}
 	return clock_settime(CLOCK_REALTIME, &t) < 0 ? -errno : 0;
 }
 
@@ -324,7 +332,7 @@ int vm_setup(struct guest *g, const struct guest_setup *s, const char **ret_what
 		r = reseed(s->seed);
 	if (r == 0 && s->time_ns) {
 		*ret_what = "clock";
-		r = set_clock(s->time_ns);
+		r = set_clock(s->time_ns, s->seed.p != NULL);
 	}
 	if (r == 0 && g->bare) {
 		*ret_what = "disk";

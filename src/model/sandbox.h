@@ -30,6 +30,7 @@ enum boundary_cap {
 	BOUNDARY_MANY_CONNECTIONS = 1 << 4, /* open_guest gives a connection of its own each time; else a new one replaces the last */
 	BOUNDARY_CAN_NETWORK = 1 << 5,
 	BOUNDARY_CAN_RESIZE = 1 << 6, /* limits of a started one */
+	BOUNDARY_OWN_CLOCK = 1 << 7,  /* its guest keeps time and host name itself, and takes them from us (link_tell_time) */
 };
 
 enum snapshot_state { SNAPSHOT_CREATING, SNAPSHOT_READY, SNAPSHOT_DELETING };

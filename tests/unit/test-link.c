@@ -291,7 +291,7 @@ static void lies_about_output(void **state)
 static void lies_about_ops(void **state)
 {
 	(void)state;
-	for (int kind = 0; kind < 9; kind++) {
+	for (int kind = 0; kind < 10; kind++) {
 		struct hostile h;
 		hostile_init(&h, true);
 		struct got_op *o = drive_op_start(&h.d, &(struct op_spec){ .kind = OP_READ, .path = "/x" }, (struct str){ NULL, 0 });
@@ -317,6 +317,11 @@ static void lies_about_ops(void **state)
 			guest_frame_put(&h.say, GUEST_OP_INFO, 0, 1, STR("short"));
 		else if (kind == 7) /* a reply that nobody waits for */
 			guest_result_put(&h.say, GUEST_SESSION_REPLY, 1, &(struct guest_result){ 0 });
+		else if (kind == 8) { /* told the time once, answered twice */
+			link_tell_time(h.d.link, "name");
+			for (int i = 0; i < 2; i++)
+				guest_result_put(&h.say, GUEST_SETUP_DONE, 1, &(struct guest_result){ 0 });
+		}
 		else /* a frame of the daemon's */
 			guest_frame_put(&h.say, GUEST_RUN_CANCEL, 0, 1, none);
 		hostile_says(&h);

@@ -11,6 +11,7 @@
 
 struct vm {
 	struct boundary base;
+	struct boundary_ops ops;
 	struct qemu_host qemu;
 	char *data, *folder, *kernel;
 	int initrd;
