@@ -99,6 +99,17 @@ void api_snapshot_delete(struct api *a, const struct caller *c, const char *ref,
 /* `count` children (1 to 100) that begin with the files of the parent, or none and the reason. name: of a single one, or NULL. */
 void api_sandbox_fork(struct api *a, const struct caller *c, const char *ref, size_t count, const char *name, api_fork_fn done, void *ctx);
 
+/* --- volumes: folders that sandboxes share and that outlive them; a create names them in spec.volumes --- */
+typedef void (*api_volume_fn)(void *ctx, const struct err *e, const struct volume_view *v);
+/* name NULL: its id; size_mib 0: VOLUME_MIB_DEFAULT. */
+void api_volume_create(struct api *a, const struct caller *c, const char *name, uint64_t size_mib, api_volume_fn done, void *ctx);
+int api_volume_get(struct api *a, const struct caller *c, const char *ref, struct volume_view *ret, struct err *e); /* by id or name */
+void api_volume_list(struct api *a, const struct caller *c, void (*each)(void *ctx, const struct volume_view *v), void *ctx); /* oldest first */
+/* Asks what each takes, for the used_bytes of the views after it. Never fails: what is not learned stays as it was. */
+void api_volume_measure(struct api *a, api_done_fn done, void *ctx);
+/* ERR_CONFLICT while a sandbox has it, running or not. */
+void api_volume_delete(struct api *a, const struct caller *c, const char *ref, api_done_fn done, void *ctx);
+
 /* --- build contexts (api/context.c): archives that come before a build, in parts, kept by the hash of their content --- */
 #define API_CONTEXT_PARTS_MAX 10000
 /* upload: 32 random hex digits of the caller's for one archive; part 1, 2, ...: a descriptor to write it to, the caller's. */

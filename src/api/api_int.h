@@ -21,6 +21,7 @@ struct call {
 		api_interpreter_fn interpreter;
 		api_snapshot_fn snapshot;
 		api_fork_fn fork;
+		api_volume_fn volume;
 	} fn;
 	struct call *same_prev, *same_next; /* further calls of the same asker (utlist) */
 };

@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "model/sandbox.h"
 
+#include <errno.h>
 #include <uv.h>
 
 /* What a kind is asked to make. Pointers are borrowed for the call. (What is added here is compared in core/pool.c, too: a ready
@@ -28,6 +29,7 @@ struct boundary_spec {
 	struct resources resources; /* no zero in it */
 	bool ephemeral;
 	bool network; /* it gets a gate, with BOUNDARY_CAN_NETWORK; else nothing but a loopback */
+	const struct volume_mounts *volumes; /* by id, with BOUNDARY_CAN_VOLUMES; or NULL */
 	/* What the guest is told at its start. user and workdir NULL: the guest's own defaults. */
 	const char *user, *workdir;
 	const struct pairs *env; /* or NULL; at most BOUNDARY_ENV_MAX bytes, each pair counted as name + value + 2 */
@@ -35,6 +37,12 @@ struct boundary_spec {
 	const char *from_snapshot;
 };
 #define BOUNDARY_ENV_MAX 4096
+
+/* For a kind without volumes. */
+static inline int boundary_no_volumes(const struct boundary_spec *s, struct err *e)
+{
+	return s->volumes && s->volumes->n ? err_set(e, ERR_UNSUPPORTED, EOPNOTSUPP, "volumes: this boundary shares no folders") : 0;
+}
 
 struct boundary_exit { /* a started sandbox has ended by itself */
 	bool oom;            /* of memory */
@@ -47,6 +55,7 @@ typedef void (*boundary_usage_fn)(void *ctx, const struct err *e, const struct u
 typedef void (*boundary_list_fn)(void *ctx, const struct err *e, const char *const *ids, const bool *started, size_t n);
 typedef void (*boundary_snapshot_fn)(void *ctx, const struct err *e, uint64_t bytes); /* bytes: what it takes on this host */
 typedef void (*boundary_snapshots_fn)(void *ctx, const struct err *e, const char *const *ids, size_t n);
+typedef void (*boundary_volumes_fn)(void *ctx, const struct err *e, const char *const *ids, const uint64_t *bytes, size_t n);
 /* Not called for an end that stop or destroy asked for. */
 typedef void (*boundary_exit_fn)(void *ctx, const char *id, const struct boundary_exit *x);
 
@@ -78,6 +87,12 @@ struct boundary_ops {
 	void (*snapshot)(struct boundary *b, const char *id, const char *snapshot, bool memory, boundary_snapshot_fn done, void *ctx);
 	void (*drop_snapshot)(struct boundary *b, const char *snapshot, boundary_done_fn done, void *ctx);
 	void (*list_snapshots)(struct boundary *b, boundary_snapshots_fn done, void *ctx);
+	/* Volumes, with BOUNDARY_CAN_VOLUMES (else NULL), under ids of the caller's. A volume holds at most `mib`, belongs to no sandbox and
+	 * outlives them all. drop: succeeds also when it is not there; a sandbox that has it keeps it until its end. list_volumes: of this
+	 * data folder, with what each takes on this host. */
+	void (*make_volume)(struct boundary *b, const char *volume, uint64_t mib, boundary_done_fn done, void *ctx);
+	void (*drop_volume)(struct boundary *b, const char *volume, boundary_done_fn done, void *ctx);
+	void (*list_volumes)(struct boundary *b, boundary_volumes_fn done, void *ctx);
 	/* A connected stream to PID 1: non-blocking, close-on-exec, owned by the caller. Returns it or a negative errno. */
 	int (*open_guest)(struct boundary *b, const char *id, struct err *e);
 	/* What the machines run on ("kvm", "emulated"), as far as it is known by now; NULL for a kind that has no such thing. */

@@ -113,6 +113,7 @@ void core_free(struct core *c)
 	HASH_ITER (hh_id, c->by_id, s, next)
 		core_remove(s);
 	snapshots_free(c);
+	volumes_free(c);
 	pool_free(c->pool);
 	keys_free(c->keys);
 	close_fd(c->runs_dir);
@@ -338,6 +339,7 @@ void core_start(struct core *c, void (*done)(void *ctx, const struct err *e), vo
 	c->started_ctx = ctx;
 	store_sandbox_each(c->o.store, load_row, c);
 	snapshots_load(c);
+	volumes_load(c);
 	pool_load(c);
 	HASH_ITER (hh_id, c->by_id, s, next) {
 		if (!s->boundary)
@@ -352,6 +354,7 @@ void core_start(struct core *c, void (*done)(void *ctx, const struct err *e), vo
 		struct listing *l = xcalloc(1, sizeof *l);
 		*l = (struct listing){ c, c->o.boundaries[i] };
 		snapshots_adopt(c, l->boundary);
+		volumes_adopt(c, l->boundary);
 		l->boundary->ops->list(l->boundary, on_listed, l);
 	}
 }

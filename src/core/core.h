@@ -104,6 +104,21 @@ int snapshot_set_extra(struct snapshot *p, const char *extra, struct err *e);
 int core_pool_set(struct core *c, const struct sandbox_spec *spec, size_t size, struct err *e);
 void core_pool_each(struct core *c, void (*each)(void *ctx, const struct pool_view *v), void *ctx);
 
+/* --- volumes (core/volume.c) --- */
+struct volume;
+#define VOLUMES_MAX 10000
+typedef void (*volume_done_fn)(void *ctx, const struct err *e, struct volume *v);
+/* name NULL: its id. size_mib 0 = VOLUME_MIB_DEFAULT. */
+void core_volume_create(struct core *c, const char *tenant, const char *key_id, const char *name, uint64_t size_mib, volume_done_fn done, void *ctx);
+struct volume *core_find_volume(struct core *c, const char *tenant, const char *ref); /* by id or name */
+struct volume *core_next_volume(struct core *c, struct volume *prev);                 /* in order of creation; start with NULL */
+const char *volume_tenant(const struct volume *v);
+void volume_view(const struct volume *v, struct volume_view *ret);
+/* Asks how much each takes; what it cannot learn stays as it was. */
+void core_volumes_measure(struct core *c, void (*done)(void *ctx), void *ctx);
+/* ERR_CONFLICT while a sandbox has it, running or not. */
+void volume_delete(struct volume *v, void (*done)(void *ctx, const struct err *e), void *ctx);
+
 /* --- runs (core/run.c) --- */
 int sandbox_run(struct sandbox *s, const struct run_spec *spec, struct run **ret, struct err *e);
 struct run *sandbox_find_run(struct sandbox *s, const char *id);

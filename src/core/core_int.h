@@ -101,6 +101,15 @@ struct snapshot {
 	UT_hash_handle hh; /* by row.id; iteration is in order of creation */
 };
 
+struct volume {
+	struct core *core;
+	struct volume_row row;
+	struct boundary *boundary; /* NULL: not offered now */
+	uint64_t bytes;  /* as the boundary said last */
+	bool present;    /* what it said at adoption */
+	UT_hash_handle hh; /* by row.id; iteration is in order of creation */
+};
+
 struct taking;     /* snapshot.c */
 struct image_hold;
 
@@ -120,6 +129,7 @@ struct core {
 	int runs_dir; /* DATA/runs */
 	struct sandbox *by_id, *by_name;
 	struct snapshot *snapshots;
+	struct volume *volumes;
 	struct taking *takings;
 	struct image_hold *image_holds;
 	uint64_t next_seq, next_event, swept_event;
@@ -177,6 +187,15 @@ void snapshots_free(struct core *c);
 /* What is asked for, with what the snapshot says filled in: *ret, or the reason why that does not go together. */
 int snapshot_fill_spec(struct snapshot *p, const struct sandbox_spec *asked, struct sandbox_spec *ret, struct err *e);
 void snapshot_used(struct snapshot *p);
+
+/* volume.c */
+void volumes_load(struct core *c);
+void volumes_adopt(struct core *c, struct boundary *b);
+void volumes_free(struct core *c);
+/* The mounts that a create asks for, by id: or the reason why it cannot have them. */
+int volumes_resolve(struct core *c, const char *tenant, const struct boundary *b, const struct volume_mounts *asked, struct volume_mounts *ret,
+                    struct err *e);
+
 /* sandbox.c */
 int network_permitted(const struct core *c, enum network_mode mode, struct err *e); /* by the operator */
 void network_tell(struct sandbox *s); /* the edge what it may */

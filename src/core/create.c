@@ -22,6 +22,8 @@ static int check_caps(const struct core *c, const struct boundary *b, const stru
 	if (spec->network != NETWORK_NONE && !network_falls_away(b, spec) && !(b->ops->caps & BOUNDARY_CAN_NETWORK))
 		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "network.mode: the boundary '%s' gives a sandbox no network: leave it out, or ask for \"none\"",
 		               b->ops->name);
+	if (spec->volumes.n && !(b->ops->caps & BOUNDARY_CAN_VOLUMES))
+		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "volumes: the boundary '%s' shares no folders with anybody: leave them out", b->ops->name);
 	return 0;
 }
 
@@ -60,6 +62,7 @@ struct boundary_spec shape_of(const struct boundary *b, const struct sandbox_spe
 		.resources = spec->resources,
 		.ephemeral = spec->ephemeral,
 		.network = spec->network != NETWORK_NONE && !network_falls_away(b, spec),
+		.volumes = &spec->volumes,
 		.user = user,
 		.workdir = spec->workdir ? spec->workdir : image->workdir,
 		.env = &image->env,
@@ -121,6 +124,8 @@ static int make_row(struct core *c, const char *tenant, const char *key_id, cons
 	row->spec.network_unasked = false;
 	(void)policy_check(row->spec.network, row->spec.network_allow, row->spec.network_deny, true, e); /* valid: to its canonical form */
 	row->spec.resources = shape->resources;
+	volume_mounts_done(&row->spec.volumes);
+	volume_mounts_copy(&row->spec.volumes, shape->volumes);
 	return store_sandbox_put(c->o.store, row, e);
 }
 
@@ -217,6 +222,7 @@ void core_create_from(struct core *c, const char *tenant, const char *key_id, co
 	struct image image = { 0 };
 	struct boundary *b = NULL;
 	struct claim claim = { 0 };
+	struct volume_mounts volumes = { 0 };
 	struct err e;
 
 	struct sandbox *s = find_idempotent(c, tenant, spec->idempotency_key);
@@ -227,7 +233,10 @@ void core_create_from(struct core *c, const char *tenant, const char *key_id, co
 	int rc = check_request(c, tenant, spec, &e);
 	if (rc == 0)
 		rc = resolve_spec(c, spec, from, &filled, &b, &image, &e);
+	if (rc == 0)
+		rc = volumes_resolve(c, tenant, b, &spec->volumes, &volumes, &e);
 	if (rc < 0) {
+		volume_mounts_done(&volumes);
 		spec_done(&filled);
 		image_done(&image);
 		done(ctx, &e, NULL);
@@ -236,6 +245,7 @@ void core_create_from(struct core *c, const char *tenant, const char *key_id, co
 	if (from)
 		spec = &filled;
 	struct boundary_spec bs = shape_of(b, spec, user_of(spec, &image), &image);
+	bs.volumes = &volumes;
 	if (from)
 		bs.from_snapshot = from->row.id;
 	bool claimed = may_rename(b, spec) && pool_claim(c, b, &bs, &claim);
@@ -247,6 +257,7 @@ void core_create_from(struct core *c, const char *tenant, const char *key_id, co
 		if (claimed)
 			unclaim(b, &claim);
 		sandbox_row_done(&row);
+		volume_mounts_done(&volumes);
 		spec_done(&filled);
 		image_done(&image);
 		done(ctx, &e, NULL);
@@ -262,6 +273,7 @@ void core_create_from(struct core *c, const char *tenant, const char *key_id, co
 		create_claimed(s, &claim, done, ctx);
 	else
 		create_cold(s, &bs, done, ctx);
+	volume_mounts_done(&volumes);
 	spec_done(&filled);
 	image_done(&image);
 	pool_refill(c);

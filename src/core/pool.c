@@ -366,8 +366,8 @@ bool pool_claim(struct core *c, struct boundary *b, const struct boundary_spec *
 	struct pool *p = c->pool;
 	struct shape *s = find(p, b, spec);
 
-	if (spec->from_snapshot)
-		return false; /* each begins as something else */
+	if (spec->from_snapshot || (spec->volumes && spec->volumes->n))
+		return false; /* each begins as something else, or has folders of its own */
 	if (s) {
 		DL_DELETE(p->shapes, s);
 		DL_PREPEND(p->shapes, s);

@@ -16,6 +16,7 @@ static const char *const sandbox_states[] = {
 };
 static_assert(ARRAY_LEN(sandbox_states) == SANDBOX_STATE_COUNT, "a sandbox state without a name");
 
+static const char *const volume_states[] = { [VOLUME_CREATING] = "creating", [VOLUME_READY] = "ready", [VOLUME_DELETING] = "deleting" };
 static const char *const snapshot_states[] = {
 	[SNAPSHOT_CREATING] = "creating",
 	[SNAPSHOT_READY] = "ready",
@@ -68,6 +69,20 @@ int sandbox_state_parse(struct str name, enum sandbox_state *ret)
 	if (i < 0)
 		return i;
 	*ret = (enum sandbox_state)i;
+	return 0;
+}
+
+const char *volume_state_name(enum volume_state s)
+{
+	return name_at(volume_states, ARRAY_LEN(volume_states), (unsigned)s);
+}
+
+int volume_state_parse(struct str name, enum volume_state *ret)
+{
+	int i = index_of(volume_states, ARRAY_LEN(volume_states), name);
+	if (i < 0)
+		return i;
+	*ret = (enum volume_state)i;
 	return 0;
 }
 

@@ -31,6 +31,7 @@ enum boundary_cap {
 	BOUNDARY_CAN_NETWORK = 1 << 5,
 	BOUNDARY_CAN_RESIZE = 1 << 6, /* limits of a started one */
 	BOUNDARY_OWN_CLOCK = 1 << 7,  /* its guest keeps time and host name itself, and takes them from us (link_tell_time) */
+	BOUNDARY_CAN_VOLUMES = 1 << 8, /* folders that several sandboxes share and that outlive them */
 };
 
 enum snapshot_state { SNAPSHOT_CREATING, SNAPSHOT_READY, SNAPSHOT_DELETING };
@@ -49,6 +50,24 @@ struct snapshot_view {
 	bool memory;         /* also what was running */
 	uint64_t bytes;      /* that it takes on the host */
 	uint64_t created_ms, used_ms; /* used: last create from it, 0 = never */
+};
+
+enum volume_state { VOLUME_CREATING, VOLUME_READY, VOLUME_DELETING };
+const char *volume_state_name(enum volume_state s); /* "creating" "ready" "deleting" */
+int volume_state_parse(struct str name, enum volume_state *ret);
+
+#define VOLUME_MIB_DEFAULT 4096U
+#define VOLUME_MIB_MIN 16U
+#define VOLUME_MIB_MAX (16U << 20)
+struct volume_view {
+	const char *id;   /* UUID */
+	const char *name; /* the id when none was given */
+	enum volume_state state;
+	const char *owner;    /* id of the key that made it */
+	uint64_t size_mib;    /* how much it can hold */
+	uint64_t used_bytes;  /* what it takes on the host, as last asked */
+	size_t sandboxes;     /* that have it now */
+	uint64_t created_ms, used_ms; /* used: last create with it, 0 = never */
 };
 
 struct sandbox_view {

@@ -171,6 +171,32 @@ void spec_init(struct sandbox_spec *s)
 	};
 }
 
+struct volume_mount *volume_mounts_add(struct volume_mounts *m)
+{
+	m->v = xreallocarray(m->v, m->n + 1, sizeof *m->v);
+	m->v[m->n] = (struct volume_mount){ 0 };
+	return &m->v[m->n++];
+}
+
+void volume_mounts_copy(struct volume_mounts *to, const struct volume_mounts *from)
+{
+	for (size_t i = 0; i < from->n; i++) {
+		const struct volume_mount *one = &from->v[i];
+		*volume_mounts_add(to) = (struct volume_mount){ xstrdup(one->volume), xstrdup(one->path), xstrdup(one->subpath), one->read_only };
+	}
+}
+
+void volume_mounts_done(struct volume_mounts *m)
+{
+	for (size_t i = 0; i < m->n; i++) {
+		free(m->v[i].volume);
+		free(m->v[i].path);
+		free(m->v[i].subpath);
+	}
+	free(m->v);
+	*m = (struct volume_mounts){ 0 };
+}
+
 void spec_done(struct sandbox_spec *s)
 {
 	free(s->name);
@@ -184,6 +210,7 @@ void spec_done(struct sandbox_spec *s)
 	free(s->hostname);
 	strv_free(s->network_allow);
 	strv_free(s->network_deny);
+	volume_mounts_done(&s->volumes);
 	free(s->idempotency_key);
 	free(s->extra);
 	*s = (struct sandbox_spec){ 0 };
@@ -205,6 +232,8 @@ void spec_copy(struct sandbox_spec *to, const struct sandbox_spec *from)
 	copy.hostname = xstrdup(from->hostname);
 	copy.network_allow = strv_copy(from->network_allow);
 	copy.network_deny = strv_copy(from->network_deny);
+	copy.volumes = (struct volume_mounts){ 0 };
+	volume_mounts_copy(&copy.volumes, &from->volumes);
 	copy.idempotency_key = xstrdup(from->idempotency_key);
 	copy.extra = xstrdup(from->extra);
 	*to = copy;

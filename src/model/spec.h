@@ -52,6 +52,25 @@ struct lifetime {
 #define LIFETIME_MAX_S 1000000000000ULL /* far beyond any use; keeps sums of milliseconds away from overflow */
 int lifetime_validate(const struct lifetime *l, struct err *e);
 
+#define SPEC_VOLUMES_MAX 8
+#define VOLUME_NAME_MAX 128
+#define SPEC_VOLUME_PATH_MAX 159 /* bytes; of a subpath, too */
+
+/* A folder of a volume, at a path of the sandbox. */
+struct volume_mount {
+	char *volume;  /* id or name; in a sandbox that is there: the id */
+	char *path;    /* absolute; a folder that is missing is made */
+	char *subpath; /* below the volume's own root, made when missing; NULL = all of it */
+	bool read_only;
+};
+struct volume_mounts {
+	struct volume_mount *v;
+	size_t n;
+};
+struct volume_mount *volume_mounts_add(struct volume_mounts *m); /* an empty one at the end */
+void volume_mounts_copy(struct volume_mounts *to, const struct volume_mounts *from); /* to must be empty */
+void volume_mounts_done(struct volume_mounts *m);
+
 #define SPEC_NAME_MAX 64      /* also a valid host name label: [a-zA-Z0-9]([a-zA-Z0-9_.-]*[a-zA-Z0-9])? */
 #define SNAPSHOT_NAME_MAX 128
 #define SPEC_LABELS_MAX 64    /* pairs; key 1..128 bytes, value 0..1024 bytes, UTF-8 without control bytes */
@@ -80,6 +99,7 @@ struct sandbox_spec {
 	bool network_unasked; /* the mode is the server's default, not the caller's word: "none" where the boundary gives no network */
 	char **network_allow, **network_deny; /* rules of model/policy.h, NULL-terminated, or NULL */
 	struct lifetime lifetime;
+	struct volume_mounts volumes;
 	bool ephemeral;         /* the disk need not outlive a stop (may be kept in memory); stop deletes */
 	char *idempotency_key;  /* NULL = none */
 	char *extra;            /* opaque text of the dialect that created it (JSON), given back unchanged */
@@ -97,6 +117,7 @@ bool sandbox_name_valid(struct str name);
 bool hostname_valid(struct str name);   /* 1..64 bytes: labels of letters, digits and inner '-', joined by '.' */
 bool user_valid(struct str user);       /* name, uid, or uid:gid */
 bool snapshot_name_valid(struct str name); /* 1..SNAPSHOT_NAME_MAX of [a-zA-Z0-9._:/@+-], begins with a letter or digit */
+bool volume_name_valid(struct str name);   /* 1..128 of [a-zA-Z0-9._-], begins with a letter or digit */
 bool session_id_valid(struct str id);   /* 1..128 bytes of UTF-8 without control bytes and '/', not "." or ".." */
 /* The host name that a sandbox of this (valid) name gets: '_' and '.' become '-'. */
 void hostname_from_name(const char *name, char ret_text[static SPEC_HOSTNAME_MAX + 1]);

@@ -265,6 +265,72 @@ bool snapshot_name_valid(struct str name)
 	return !memchr(name.p, '\0', name.n);
 }
 
+bool volume_name_valid(struct str name)
+{
+	if (name.n == 0 || name.n > VOLUME_NAME_MAX || !is_alnum(name.p[0]))
+		return false;
+	for (size_t i = 0; i < name.n; i++)
+		if (!is_alnum(name.p[i]) && !memchr("._-", name.p[i], 3))
+			return false;
+	return true;
+}
+
+/* Names with a '/' between them, none of them empty, "." or "..": what is written is where it goes. */
+static bool plain_path(const char *p)
+{
+	size_t total = strlen(p);
+
+	if (total == 0 || total > SPEC_VOLUME_PATH_MAX || !utf8_valid(str_of(p)) || has_control(str_of(p)))
+		return false;
+	for (;; p++) {
+		size_t n = strcspn(p, "/");
+		if (n == 0 || n > 255 || (n <= 2 && strspn(p, ".") >= n))
+			return false;
+		p += n;
+		if (!*p)
+			return true;
+	}
+}
+
+static bool is_or_below(const char *path, const char *folder)
+{
+	size_t n = strlen(folder);
+	return strncmp(path, folder, n) == 0 && (path[n] == '/' || path[n] == 0);
+}
+
+static int check_volume(const struct volume_mounts *m, size_t i, struct err *e)
+{
+	static const char *const taken[] = { "/proc", "/sys", "/dev" };
+	const struct volume_mount *v = &m->v[i];
+
+	if (!v->volume || !volume_name_valid(str_of(v->volume)))
+		return invalid(e, "volumes: %s is not the name or id of a volume", QUOTE(v->volume ? v->volume : ""));
+	if (!v->path || v->path[0] != '/' || !plain_path(v->path + 1))
+		return invalid(e, "volumes: %s is no path to mount on; give an absolute one of at most %d bytes, without \"//\", \".\", \"..\" or a '/' at the end",
+		               QUOTE(v->path ? v->path : ""), SPEC_VOLUME_PATH_MAX);
+	for (size_t k = 0; k < ARRAY_LEN(taken); k++)
+		if (is_or_below(v->path, taken[k]))
+			return invalid(e, "volumes: nothing can be mounted on %s", QUOTE(v->path));
+	if (v->subpath && !plain_path(v->subpath))
+		return invalid(e, "volumes: the subpath %s; give a relative one of at most %d bytes, without \"//\", \".\" or \"..\"", QUOTE(v->subpath),
+		               SPEC_VOLUME_PATH_MAX);
+	for (size_t k = 0; k < i; k++)
+		if (streq(m->v[k].path, v->path))
+			return invalid(e, "volumes: two of them are to be at %s", QUOTE(v->path));
+	return 0;
+}
+
+static int check_volumes(const struct volume_mounts *m, struct err *e)
+{
+	int rc = 0;
+
+	if (m->n > SPEC_VOLUMES_MAX)
+		return err_set(e, ERR_TOO_LARGE, E2BIG, "volumes: %zu; at most %d can be mounted into a sandbox", m->n, SPEC_VOLUMES_MAX);
+	for (size_t i = 0; rc == 0 && i < m->n; i++)
+		rc = check_volume(m, i, e);
+	return rc;
+}
+
 int spec_validate(const struct sandbox_spec *s, struct err *e)
 {
 	int rc;
@@ -280,7 +346,7 @@ int spec_validate(const struct sandbox_spec *s, struct err *e)
 	    (rc = env_validate(&s->env, e)) < 0 || (rc = labels_validate(&s->labels, e)) < 0 || (rc = check_user(s->user, e)) < 0 ||
 	    (rc = check_workdir(s->workdir, e)) < 0 || (rc = lifetime_validate(&s->lifetime, e)) < 0 || (rc = check_key(s->idempotency_key, e)) < 0)
 		return rc;
-	if ((rc = policy_check(s->network, s->network_allow, s->network_deny, false, e)) < 0)
+	if ((rc = policy_check(s->network, s->network_allow, s->network_deny, false, e)) < 0 || (rc = check_volumes(&s->volumes, e)) < 0)
 		return rc;
 	struct str extra = str_of(s->extra);
 	if (extra.n > SPEC_EXTRA_MAX)

@@ -103,5 +103,20 @@ static const char schema_3[] =
 	"  size INTEGER NOT NULL"
 	") STRICT, WITHOUT ROWID;";
 
-const char *const store_migrations[] = { schema_1, schema_2, schema_3 };
+static const char schema_4[] =
+	/* What is in a volume is the boundary's. Which sandboxes have it is in their spec. */
+	"CREATE TABLE volumes ("
+	"  id         TEXT    NOT NULL PRIMARY KEY,"
+	"  tenant     TEXT    NOT NULL,"
+	"  name       TEXT    NOT NULL,"
+	"  key_id     TEXT,"
+	"  state      TEXT    NOT NULL,"
+	"  boundary   TEXT    NOT NULL,"
+	"  size_mib   INTEGER NOT NULL,"
+	"  created_ms INTEGER NOT NULL,"
+	"  used_ms    INTEGER NOT NULL"
+	") STRICT;"
+	"CREATE UNIQUE INDEX volumes_name ON volumes (tenant, name);";
+
+const char *const store_migrations[] = { schema_1, schema_2, schema_3, schema_4 };
 const size_t store_migration_count = ARRAY_LEN(store_migrations);

@@ -46,6 +46,23 @@ static void set_list(json_t *o, const char *key, char *const *v, bool *ok)
 		*ok = false;
 }
 
+static void set_volumes(json_t *o, const struct volume_mounts *m, bool *ok)
+{
+	if (m->n == 0)
+		return;
+	json_t *list = json_array();
+	for (size_t i = 0; i < m->n; i++) {
+		json_t *one = json_object();
+		set_text(one, "volume", m->v[i].volume, ok);
+		set_text(one, "path", m->v[i].path, ok);
+		set_text(one, "subpath", m->v[i].subpath, ok);
+		if (json_object_set_new(one, "read_only", json_boolean(m->v[i].read_only)) < 0 || json_array_append_new(list, one) < 0)
+			*ok = false;
+	}
+	if (json_object_set_new(o, "volumes", list) < 0)
+		*ok = false;
+}
+
 char *spec_to_json(const struct sandbox_spec *spec)
 {
 	bool ok = true;
@@ -67,6 +84,7 @@ char *spec_to_json(const struct sandbox_spec *spec)
 	set_text(o, "network", network_mode_name(spec->network), &ok);
 	set_list(o, "network_allow", spec->network_allow, &ok);
 	set_list(o, "network_deny", spec->network_deny, &ok);
+	set_volumes(o, &spec->volumes, &ok);
 	set_number(o, "idle_s", spec->lifetime.idle_s, &ok);
 	set_number(o, "max_s", spec->lifetime.max_s, &ok);
 	set_number(o, "delete_after_s", (uint64_t)spec->lifetime.delete_after_s, &ok);
@@ -120,6 +138,20 @@ static char **get_list(const json_t *o, const char *key)
 	return v;
 }
 
+static void get_volumes(const json_t *o, struct volume_mounts *m)
+{
+	size_t i;
+	json_t *one;
+	json_array_foreach(json_object_get(o, "volumes"), i, one)
+	{
+		struct volume_mount *v = volume_mounts_add(m);
+		get_member(one, "volume", &v->volume);
+		get_member(one, "path", &v->path);
+		get_member(one, "subpath", &v->subpath);
+		v->read_only = json_is_true(json_object_get(one, "read_only"));
+	}
+}
+
 int spec_from_json(const char *json, struct sandbox_spec *ret)
 {
 	json_t *o = json_loads(json ? json : "", JSON_REJECT_DUPLICATES, NULL);
@@ -147,6 +179,7 @@ int spec_from_json(const char *json, struct sandbox_spec *ret)
 	get_member(o, "user", &ret->user);
 	get_member(o, "workdir", &ret->workdir);
 	get_member(o, "hostname", &ret->hostname);
+	get_volumes(o, &ret->volumes);
 	get_number(o, "idle_s", &ret->lifetime.idle_s);
 	get_number(o, "max_s", &ret->lifetime.max_s);
 	const json_t *delete_after = json_object_get(o, "delete_after_s");

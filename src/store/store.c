@@ -69,6 +69,10 @@ static const char *const statements[ST_COUNT] = {
 			    " used_ms, spec) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 			    " ON CONFLICT (id) DO UPDATE SET name = excluded.name, state = excluded.state, bytes = excluded.bytes,"
 			    " used_ms = excluded.used_ms, spec = excluded.spec",
+	[ST_VOLUME_PUT] = "INSERT INTO volumes (id, tenant, name, key_id, state, boundary, size_mib, created_ms, used_ms)"
+			  " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+			  " ON CONFLICT (id) DO UPDATE SET state = excluded.state, used_ms = excluded.used_ms",
+	[ST_VOLUME_DELETE] = "DELETE FROM volumes WHERE id = ?",
 	[ST_SNAPSHOT_DELETE] = "DELETE FROM snapshots WHERE id = ?",
 	[ST_POOL_PUT] = "INSERT INTO pools (spec, size) VALUES (?, ?) ON CONFLICT (spec) DO UPDATE SET size = excluded.size",
 	[ST_POOL_DELETE] = "DELETE FROM pools WHERE spec = ?",

@@ -81,6 +81,18 @@ int store_snapshot_put(struct store *s, const struct snapshot_row *r, struct err
 int store_snapshot_delete(struct store *s, const char *id); /* 0 when there is none */
 int store_snapshot_each(struct store *s, int (*each)(void *ctx, struct snapshot_row *r), void *ctx); /* may take, too */
 
+/* --- volumes --- */
+struct volume_row {
+	char *id, *tenant, *name, *key_id;
+	enum volume_state state;
+	char *boundary;
+	uint64_t size_mib, created_ms, used_ms; /* used: last create with it; 0 = never */
+};
+void volume_row_done(struct volume_row *r);
+int store_volume_put(struct store *s, const struct volume_row *r, struct err *e); /* insert or replace; ERR_CONFLICT: the name */
+int store_volume_delete(struct store *s, const char *id); /* 0 when there is none */
+int store_volume_each(struct store *s, int (*each)(void *ctx, struct volume_row *r), void *ctx); /* may take, too */
+
 /* --- runs --- */
 struct run_row {
 	char *sandbox_id;

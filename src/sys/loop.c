@@ -2,6 +2,7 @@
 
 #include "base/util.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/loop.h>
@@ -51,4 +52,23 @@ int loop_is_bound(unsigned number, int file_fd)
 	if (fstat(file_fd, &st) < 0)
 		return -errno;
 	return info.lo_inode == st.st_ino && info.lo_device == st.st_dev ? 1 : 0;
+}
+
+int loop_find(int file_fd, unsigned *ret_number)
+{
+	DIR *dir = opendir("/sys/block");
+	int rc = dir ? -ENOENT : -errno;
+
+	for (struct dirent *d; rc == -ENOENT && dir && (d = readdir(dir));) {
+		uint64_t number;
+		if (strncmp(d->d_name, "loop", 4) != 0 || parse_u64(str_of(d->d_name + 4), UINT32_MAX, &number) < 0)
+			continue;
+		if (loop_is_bound((unsigned)number, file_fd) == 1) {
+			*ret_number = (unsigned)number;
+			rc = 0;
+		}
+	}
+	if (dir)
+		(void)closedir(dir);
+	return rc;
 }

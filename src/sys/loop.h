@@ -7,5 +7,7 @@
 int loop_attach(int file_fd, unsigned *ret_number);
 /* Is a device with this number bound to a file now, and is that file this one (device and inode)? 1, 0 or a negative errno. */
 int loop_is_bound(unsigned number, int file_fd);
+/* The device that is bound to this file; -ENOENT: there is none. */
+int loop_find(int file_fd, unsigned *ret_number);
 
 #endif

@@ -248,7 +248,7 @@ static void make_room_for_template(int disks_fd)
 }
 
 /* Made once per size, and copied from then on: 120 KiB instead of a run of mkfs. The number in the name goes up with the features. */
-static int open_template(const struct place *p, uint64_t mib, bool journal, struct err *e)
+int disk_template(const struct place *p, uint64_t mib, bool journal, struct err *e)
 {
 	char name[64], beside[96], path[64];
 
@@ -345,7 +345,7 @@ int disk_make_file(const struct place *p, const char *name, uint64_t mib, bool j
 
 	mib = MAX(mib, (uint64_t)(journal ? FILE_MIB_MIN + 8 : FILE_MIB_MIN)); /* a journal takes four MiB of its own */
 	snprintf(file, sizeof file, "%s.img", name);
-	auto_fd int from = open_template(p, mib, journal, e);
+	auto_fd int from = disk_template(p, mib, journal, e);
 	if (from < 0)
 		return from;
 	(void)unlinkat(p->disks_fd, file, 0);
@@ -516,6 +516,6 @@ void disk_remove_spares(int disks_fd, const char *prefix)
 
 void disk_remove_rest(int disks_fd)
 {
-	static const char *const prefixes[] = { "template-", "snapshot-" };
-	(void)remove_named(disks_fd, prefixes, 2, UINT_MAX);
+	static const char *const prefixes[] = { "template-", "snapshot-", "volume-" };
+	(void)remove_named(disks_fd, prefixes, ARRAY_LEN(prefixes), UINT_MAX);
 }

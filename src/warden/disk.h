@@ -29,6 +29,8 @@ int disk_make_memory(uint64_t mib, uid_t owner, const struct disk_seed *seed, st
 int disk_make_file(const struct place *p, const char *name, uint64_t mib, bool journal, struct disk *ret, struct err *e);
 /* Turns a fresh mount into the sandbox's: seeds it, maps its owners. */
 int disk_settle(const struct disk *d, int userns_fd, const struct disk_seed *seed, struct err *e);
+/* An empty file system of this size in a file that is not to be written to: to be copied. A descriptor. */
+int disk_template(const struct place *p, uint64_t mib, bool journal, struct err *e);
 /* The same bytes in another file of the folder: shared where the host's file system can, else only what holds data, and only if that
  * leaves the host its reserve. */
 int disk_copy(int disks_fd, int from, int to, struct err *e);
@@ -50,7 +52,7 @@ void disk_remove_unfinished(int disks_fd);
 void disk_remove_making(int disks_fd, const char *id); /* the half-made ones with this in their name */
 /* Of one warden, which is gone. */
 void disk_remove_spares(int disks_fd, const char *prefix);
-/* The data folder will not be used again: templates and snapshots. */
+/* The data folder will not be used again: templates, snapshots, volumes. */
 void disk_remove_rest(int disks_fd);
 
 #endif

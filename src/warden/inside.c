@@ -192,6 +192,48 @@ static int make_folders(struct inside *in)
 	return 0;
 }
 
+/* A folder at this path of the sandbox, made if it is missing. What the image and the disk have there is not ours to believe: no symlink
+ * is followed. */
+static int open_folder(const char *path)
+{
+	char name[256];
+	int fd = openat(AT_FDCWD, "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	for (const char *p = path + 1; *p;) {
+		size_t n = strcspn(p, "/");
+		if (n == 0 || n >= sizeof name)
+			return -EINVAL;
+		memcpy(name, p, n);
+		name[n] = '\0';
+		int next = mnt_open_beneath(fd, name, O_PATH | O_DIRECTORY, true);
+		if (next == -ENOENT)
+			next = mkdirat(fd, name, 0755) < 0 ? -errno : mnt_open_beneath(fd, name, O_PATH | O_DIRECTORY, true);
+		(void)close(fd);
+		if (next < 0)
+			return next;
+		fd = next;
+		p += n + (p[n] == '/');
+	}
+	return fd;
+}
+
+static int mount_volumes(struct inside *in)
+{
+	for (uint32_t i = 0; i < in->volumes_n; i++) {
+		in->failed_at = in->volumes[i].path;
+		int target = open_folder(in->volumes[i].path);
+		int rc = target < 0 ? target : mnt_attach(INSIDE_VOLUME + (int)i, target);
+		if (target >= 0)
+			(void)close(target);
+		if (rc < 0)
+			return rc;
+	}
+	in->failed_at = NULL;
+	return 0;
+}
+
 /* Only what QEMU finds its own descriptors by: nothing of the kernel's, and of processes only its own. */
 static int mount_bare_proc(struct inside *in)
 {
@@ -277,6 +319,7 @@ static const struct step guest_steps[] = {
 	{ "mount /dev", mount_dev },
 	{ "mount /proc", mount_proc },
 	{ "make folders", make_folders },
+	{ "mount volumes", mount_volumes },
 	{ "name the host", name_host },
 	{ "set limits", set_rlimits },
 	{ "place descriptors", place_fds },

@@ -8,6 +8,9 @@
 
 #include "base/util.h"
 #include "wire/vmm.h"
+#include "wire/warden.h"
+
+#include <assert.h>
 
 /* Where its descriptors are: in the low numbers that the warden keeps for them. The table is shared at first (copying one of
  * thousands is dear) and cut off after INSIDE_END by the child's first step. */
@@ -19,10 +22,14 @@ enum {
 	INSIDE_GUEST,
 	INSIDE_LISTEN,
 	INSIDE_CGROUP,
+	INSIDE_VOLUME, /* the first one */
+	INSIDE_GUEST_END = INSIDE_VOLUME + WARDEN_VOLUMES_MAX,
 	INSIDE_VMM = INSIDE_OWN, /* ... or QEMU's: those of enum vmm_fd, in their order, and its log */
 	INSIDE_LOG = INSIDE_VMM + VMM_FDS,
-	INSIDE_END,
+	INSIDE_VMM_END,
+	INSIDE_END = INSIDE_GUEST_END, /* the larger one */
 };
+static_assert((int)INSIDE_END >= (int)INSIDE_VMM_END, "QEMU has more descriptors than a guest");
 
 struct inside {
 	uint32_t go;   /* word: 1 = maps and groups are done */
@@ -36,11 +43,14 @@ struct inside {
 	int give_n;
 	/* the guest's */
 	char shm_size[24];
+	const struct warden_volume *volumes;
+	uint32_t volumes_n;
 	/* QEMU's */
 	char *const *env;
 	uint64_t file_bytes_max; /* of a file that it writes */
 	/* out */
 	const char *failed; /* step that failed, static; NULL = none */
+	const char *failed_at; /* the path that it was at, or NULL */
 	int failed_errno;
 };
 

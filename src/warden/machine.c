@@ -80,7 +80,7 @@ static int launch(struct keeper *k, struct machine_root *root, struct sandbox *s
 	const struct vmm_plan *plan = &rq->plan;
 	const uint64_t limit_mib = plan->memory_mib + OVERHEAD_MIB(plan->memory_mib);
 	const struct cgroup_limits limits = { limit_mib * MIB, plan->cpu_millis, THREADS_MAX };
-	int give[VMM_FD_END] = { INSIDE_NULL, INSIDE_NULL, INSIDE_LOG }, offered[INSIDE_END];
+	int give[VMM_FD_END] = { INSIDE_NULL, INSIDE_NULL, INSIDE_LOG }, offered[INSIDE_VMM_END];
 
 	auto_fd int tree = machine_root_clone(root, k->place, plan->kvm, e);
 	if (tree < 0)
@@ -107,7 +107,7 @@ static int launch(struct keeper *k, struct machine_root *root, struct sandbox *s
 		/* Its disk is as large as it may become. What it saves of itself goes to memory files, which count against its group. */
 		.file_bytes_max = MAX(disk_bytes, limit_mib * MIB),
 	};
-	rc = sandbox_clone(k, s, &in, offered, INSIDE_END, group, e);
+	rc = sandbox_clone(k, s, &in, offered, INSIDE_VMM_END, group, e);
 	vmm_argv_free(argv);
 	return rc;
 }

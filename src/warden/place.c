@@ -73,7 +73,7 @@ static int reserve_low_fds(void)
 	return 0;
 }
 
-static const char *const run_folders[] = { "state", "s", "dev" };
+static const char *const run_folders[] = { "state", "s", "dev", "v" };
 
 static int own_folder(int dirfd, const char *name, mode_t mode, uid_t uid, gid_t gid)
 {

@@ -1,5 +1,6 @@
 #include "warden/serve.h"
 #include "warden/snapshot.h"
+#include "warden/volume.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -182,8 +183,28 @@ static int do_drop_snapshot(struct warden *w, struct sandbox *s, const struct wa
 static int do_list_snapshots(struct warden *w, struct sandbox *s, const struct warden_request *rq, struct err *e)
 {
 	(void)s;
-	int rc = snapshot_list(w, rq->serial);
+	int rc = snapshot_list(w, SNAPSHOT_FILES, rq->serial);
 	return rc < 0 ? err_sys(e, ERR_UNAVAILABLE, -rc, "list the snapshots") : 0;
+}
+
+static int do_make_volume(struct warden *w, struct sandbox *s, const struct warden_request *rq, struct err *e)
+{
+	(void)s;
+	return snapshot_make_volume(w, rq, e);
+}
+
+static int do_drop_volume(struct warden *w, struct sandbox *s, const struct warden_request *rq, struct err *e)
+{
+	(void)s;
+	int rc = snapshot_drop_volume(w, rq->id);
+	return rc < 0 ? err_sys(e, ERR_UNAVAILABLE, -rc, "remove the volume") : 0;
+}
+
+static int do_list_volumes(struct warden *w, struct sandbox *s, const struct warden_request *rq, struct err *e)
+{
+	(void)s;
+	int rc = snapshot_list(w, VOLUME_FILES, rq->serial);
+	return rc < 0 ? err_sys(e, ERR_UNAVAILABLE, -rc, "list the volumes") : 0;
 }
 
 static int do_resize(struct warden *w, struct sandbox *s, const struct warden_request *rq, struct err *e)
@@ -197,6 +218,8 @@ static const struct entry {
 	handler handle;
 	bool one;	    /* names a sandbox */
 	bool snapshot;	    /* names a snapshot */
+	bool volume;	    /* its id is a volume's */
+	bool size;	    /* reads disk_mib, as spec does */
 	bool limits;	    /* reads limits */
 	bool spec;	    /* reads image, limits, host name and the guest's words */
 	unsigned permitted; /* with `one` */
@@ -216,6 +239,9 @@ static const struct entry {
 	[WARDEN_CLONE] = { "clone", do_clone, .one = true, .snapshot = true, .permitted = IN_ABSENT },
 	[WARDEN_DROP_SNAPSHOT] = { "drop a snapshot", do_drop_snapshot, .snapshot = true },
 	[WARDEN_LIST_SNAPSHOTS] = { "list snapshots", do_list_snapshots },
+	[WARDEN_MAKE_VOLUME] = { "make a volume", do_make_volume, .volume = true, .size = true },
+	[WARDEN_DROP_VOLUME] = { "drop a volume", do_drop_volume, .volume = true },
+	[WARDEN_LIST_VOLUMES] = { "list volumes", do_list_volumes },
 };
 
 static bool text_ends(const char *p, size_t size)
@@ -263,6 +289,24 @@ static int check_limits(const struct warden_request *rq, struct err *e)
 	return 0;
 }
 
+static int check_size(const struct warden_request *rq, struct err *e)
+{
+	return within(rq->disk_mib, 1, 16ULL << 20) ? 0 : err_set(e, ERR_INVALID, EINVAL, "disk: 1 MiB to 16 TiB");
+}
+
+static int check_volumes(const struct warden_request *rq, struct err *e)
+{
+	if (rq->volumes_n > WARDEN_VOLUMES_MAX)
+		return err_set(e, ERR_INVALID, EINVAL, "volumes: at most %d", WARDEN_VOLUMES_MAX);
+	for (uint32_t i = 0; i < rq->volumes_n; i++) {
+		const struct warden_volume *v = &rq->volumes[i];
+		if (!record_id_valid(v->id) || !text_ends(v->path, sizeof v->path) || !text_ends(v->subpath, sizeof v->subpath) || v->path[0] != '/' ||
+		    v->read_only > 1)
+			return err_set(e, ERR_INVALID, EINVAL, "volumes: not an id, a path and a subpath");
+	}
+	return 0;
+}
+
 static int check_spec(const struct warden_request *rq, struct err *e)
 {
 	if (!text_ends(rq->image_digest, sizeof rq->image_digest) || !request_digest_valid(rq->image_digest))
@@ -273,8 +317,8 @@ static int check_spec(const struct warden_request *rq, struct err *e)
 		return err_set(e, ERR_INVALID, EINVAL, "user or workdir: too long");
 	if (!env_valid(rq))
 		return err_set(e, ERR_INVALID, EINVAL, "env: not NAME=value pairs");
-	if (!within(rq->disk_mib, 1, 16ULL << 20))
-		return err_set(e, ERR_INVALID, EINVAL, "disk: 1 MiB to 16 TiB");
+	if (check_size(rq, e) < 0 || check_volumes(rq, e) < 0)
+		return -EINVAL;
 	if (rq->network > 1)
 		return err_set(e, ERR_INVALID, EINVAL, "network: 0 or 1");
 	if (rq->ephemeral > 1 || rq->fresh > 1)
@@ -316,11 +360,13 @@ void request_handle(struct warden *w, const struct warden_request *rq, size_t si
 		return;
 	}
 	int rc = 0;
-	if (entry->one && !record_id_valid(rq->id))
+	if ((entry->one || entry->volume) && !record_id_valid(rq->id))
 		rc = err_set(&e, ERR_INVALID, EINVAL, "id: 36 characters of 0-9, a-f and -");
 	if (entry->snapshot && rc == 0 && !record_id_valid(rq->snapshot))
 		rc = err_set(&e, ERR_INVALID, EINVAL, "snapshot: 36 characters of 0-9, a-f and -");
-	const char *id = entry->one && rc == 0 ? rq->id : "";
+	if (entry->size && rc == 0)
+		rc = check_size(rq, &e);
+	const char *id = (entry->one || entry->volume) && rc == 0 ? rq->id : "";
 	if (rc == 0 && (entry->spec || entry->limits))
 		rc = check_limits(rq, &e);
 	if (rc == 0 && entry->spec)

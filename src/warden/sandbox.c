@@ -5,6 +5,7 @@
 #include "sys/netns.h"
 #include "sys/process.h"
 #include "warden/inside.h"
+#include "warden/volume.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -117,6 +118,10 @@ static int see_it_through(struct keeper *k, struct sandbox *s, struct inside *in
 	process_word_set(&in->go, 1);
 	if (process_word_wait(&in->here, 1, START_WAIT_MS) < 0)
 		return err_set(e, ERR_TIMEOUT, ETIMEDOUT, "the sandbox did not start within %d s", START_WAIT_MS / 1000);
+	if (in->failed && in->failed_at && (in->failed_errno == ELOOP || in->failed_errno == ENOTDIR))
+		return err_set(e, ERR_INVALID, in->failed_errno, "volumes: %s has a symlink or a file in its way: choose another path", in->failed_at);
+	if (in->failed && in->failed_at)
+		return err_sys(e, ERR_UNAVAILABLE, in->failed_errno, "inside the new sandbox: %s at %s", in->failed, in->failed_at);
 	if (in->failed)
 		return err_sys(e, ERR_UNAVAILABLE, in->failed_errno, "inside the new sandbox: %s", in->failed);
 	if (process_start_time(pid, &s->record.start_time) < 0 || process_ended(pidfd))
@@ -178,13 +183,29 @@ int sandbox_clone(struct keeper *k, struct sandbox *s, struct inside *in, const 
 	return rc;
 }
 
+/* Their mounts, one after the other; ret has the space. */
+static int mount_volumes(const struct keeper *k, const struct sandbox *s, const struct warden_request *rq, int ret[], struct err *e)
+{
+	for (uint32_t i = 0; i < rq->volumes_n; i++)
+		if ((ret[i] = volume_mount(k->place, &rq->volumes[i], s->slot->userns, e)) < 0)
+			return ret[i];
+	return 0;
+}
+
 /* From a mounted root to a running guest. */
 static int launch(struct keeper *k, struct sandbox *s, const struct warden_request *rq, int root, struct err *e)
 {
 	static struct arguments args; /* one create at a time; too big for the stack */
 	const struct cgroup_limits limits = { rq->memory_mib * MIB, rq->cpu_millis, rq->pids };
 	int give[] = { INSIDE_NULL, INSIDE_NULL, INSIDE_NULL, INSIDE_LISTEN, INSIDE_CGROUP };
-	struct inside in = { .hostname = rq->hostname, .files_max = k->files_max, .argv = args.v, .give = give, .give_n = ARRAY_LEN(give) };
+	struct inside in = { .hostname = rq->hostname,
+			     .files_max = k->files_max,
+			     .argv = args.v,
+			     .give = give,
+			     .give_n = ARRAY_LEN(give),
+			     .volumes = rq->volumes,
+			     .volumes_n = rq->volumes_n };
+	int offered[INSIDE_GUEST_END];
 
 	int rc = fill_arguments(&args, rq, e);
 	if (rc < 0)
@@ -202,10 +223,19 @@ static int launch(struct keeper *k, struct sandbox *s, const struct warden_reque
 		return rc;
 	if (group < 0)
 		give[4] = -EBADF;
-	const int offered[] = {
-		[INSIDE_ROOT] = root, [INSIDE_DEV] = dev, [INSIDE_GUEST] = k->place->guest_fd, [INSIDE_LISTEN] = listener, [INSIDE_CGROUP] = group,
-	};
-	return sandbox_clone(k, s, &in, offered, ARRAY_LEN(offered), group, e);
+	for (size_t i = 0; i < ARRAY_LEN(offered); i++)
+		offered[i] = -EBADF;
+	offered[INSIDE_ROOT] = root;
+	offered[INSIDE_DEV] = dev;
+	offered[INSIDE_GUEST] = k->place->guest_fd;
+	offered[INSIDE_LISTEN] = listener;
+	offered[INSIDE_CGROUP] = group;
+	rc = mount_volumes(k, s, rq, offered + INSIDE_VOLUME, e);
+	if (rc == 0)
+		rc = sandbox_clone(k, s, &in, offered, INSIDE_VOLUME + (int)rq->volumes_n, group, e);
+	for (int i = INSIDE_VOLUME; i < INSIDE_GUEST_END; i++)
+		close_fd(offered[i]);
+	return rc;
 }
 
 void sandbox_undo_clone(struct keeper *k, struct sandbox *s)

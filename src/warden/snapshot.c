@@ -1,4 +1,5 @@
 #include "warden/snapshot.h"
+#include "warden/volume.h"
 
 #include "sys/fs.h"
 #include "sys/loop.h"
@@ -55,6 +56,7 @@ struct work {
 	const struct warden *w;
 	struct report *report;
 	const char *from, *to; /* files in disks_fd */
+	uint64_t mib;	       /* not 0: from an empty file system of this size */
 	const char *id;	       /* of the sandbox to hold, or NULL */
 	bool freeze;	       /* it runs and is not paused */
 	unsigned loop;	       /* it is mounted from there, with `mounted` */
@@ -115,7 +117,12 @@ static int work(const struct work *k, struct err *e)
 	int disks = k->w->place.disks_fd;
 	struct stat st;
 
-	auto_fd int from = openat(disks, k->from, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	/* For mke2fs, which must not find its file under the number of its output. */
+	if (k->mib && (open("/dev/null", O_RDWR) != STDIN_FILENO || dup(STDIN_FILENO) != STDOUT_FILENO))
+		return err_sys(e, ERR_UNAVAILABLE, EBADF, "open /dev/null");
+	auto_fd int from = k->mib ? disk_template(&k->w->place, k->mib, true, e) : openat(disks, k->from, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (from < 0 && k->mib)
+		return from;
 	if (from < 0)
 		return err_sys(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_UNAVAILABLE, errno, "open the disk to copy");
 	snprintf(beside, sizeof beside, "making-%d-%s", (int)getpid(), k->to);
@@ -124,9 +131,9 @@ static int work(const struct work *k, struct err *e)
 	if (to < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "make the copy of the disk");
 	int rc = copy(k, from, to, e);
-	/* A snapshot is kept for later, so it must outlive a power cut; a new sandbox's disk need not. */
-	if (rc == 0 && k->id && fdatasync(to) < 0)
-		rc = err_sys(e, ERR_UNAVAILABLE, errno, "write the snapshot");
+	/* A snapshot or a volume is kept for later, so it must outlive a power cut; a new sandbox's disk need not. */
+	if (rc == 0 && (k->id || k->mib) && fdatasync(to) < 0)
+		rc = err_sys(e, ERR_UNAVAILABLE, errno, "write the copy");
 	if (rc == 0 && renameat(disks, beside, disks, k->to) < 0)
 		rc = err_sys(e, ERR_UNAVAILABLE, errno, "keep the copy of the disk");
 	if (rc < 0)
@@ -243,12 +250,23 @@ int snapshot_clone(struct warden *w, const struct warden_request *rq, struct err
 	return start(w, rq, &k, e);
 }
 
-int snapshot_drop(struct warden *w, const char *snapshot)
+int snapshot_make_volume(struct warden *w, const struct warden_request *rq, struct err *e)
 {
-	char file[NAME_MAX_], trash[NAME_MAX_ + 8];
+	char to[NAME_MAX_];
+	struct work k = { .to = to, .mib = rq->disk_mib };
+
+	volume_file(to, rq->id);
+	if (faccessat(w->place.disks_fd, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return err_set(e, ERR_CONFLICT, EEXIST, "there is a volume %s already", rq->id);
+	int rc = disk_check(&w->place, DISK_FILE, rq->disk_mib, e);
+	return rc < 0 ? rc : start(w, rq, &k, e);
+}
+
+static int drop(struct warden *w, const char *file)
+{
+	char trash[NAME_MAX_ + 8];
 	int disks = w->place.disks_fd;
 
-	snapshot_file(file, snapshot);
 	snprintf(trash, sizeof trash, "trash-%s", file);
 	if (renameat(disks, file, disks, trash) < 0)
 		return errno == ENOENT ? 0 : -errno;
@@ -256,8 +274,26 @@ int snapshot_drop(struct warden *w, const char *snapshot)
 	return 0;
 }
 
-int snapshot_list(struct warden *w, uint64_t serial)
+int snapshot_drop(struct warden *w, const char *snapshot)
 {
+	char file[NAME_MAX_];
+
+	snapshot_file(file, snapshot);
+	return drop(w, file);
+}
+
+int snapshot_drop_volume(struct warden *w, const char *volume)
+{
+	char file[NAME_MAX_];
+
+	volume_file(file, volume);
+	return drop(w, file);
+}
+
+int snapshot_list(struct warden *w, const char *prefix, uint64_t serial)
+{
+	const size_t n = strlen(prefix);
+
 	int fd = openat(w->place.disks_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 
@@ -267,11 +303,15 @@ int snapshot_list(struct warden *w, uint64_t serial)
 	}
 	for (struct dirent *d; (d = readdir(dir));) {
 		struct warden_answer a = { .magic = WARDEN_MAGIC, .op = WARDEN_ITEM, .serial = serial };
-		if (strncmp(d->d_name, "snapshot-", 9) != 0 || strlen(d->d_name) != 9 + 36 + 4 || !streq(d->d_name + 45, ".img"))
+		struct stat st;
+		if (strncmp(d->d_name, prefix, n) != 0 || strlen(d->d_name) != n + 36 + 4 || !streq(d->d_name + n + 36, ".img"))
 			continue;
-		memcpy(a.id, d->d_name + 9, 36);
-		if (record_id_valid(a.id))
-			warden_send(w, &a);
+		memcpy(a.id, d->d_name + n, 36);
+		if (!record_id_valid(a.id))
+			continue;
+		if (fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+			a.disk_bytes = (uint64_t)st.st_blocks * 512;
+		warden_send(w, &a);
 	}
 	(void)closedir(dir);
 	return 0;
@@ -312,6 +352,10 @@ static void finish(struct warden *w, struct snapshot_job *j)
 		(void)err_set(&e, ERR_UNAVAILABLE, EIO, "the copy was killed");
 	if (e.kind && j->op == WARDEN_SNAPSHOT)
 		(void)snapshot_drop(w, j->snapshot); /* canceled after it was whole */
+	if (e.kind && j->op == WARDEN_MAKE_VOLUME) {
+		volume_file(file, j->id);
+		(void)unlinkat(w->place.disks_fd, file, 0);
+	}
 	if (e.kind && j->op == WARDEN_CLONE) {
 		disk_file(file, j->id);
 		(void)unlinkat(w->place.disks_fd, file, 0);

@@ -9,12 +9,17 @@
 
 #include "warden/serve.h"
 
-/* Both answer when the child has ended: return 1, or a negative errno and e. */
+/* These answer when the child has ended: return 1, or a negative errno and e. */
 int snapshot_take(struct warden *w, struct sandbox *s, const struct warden_request *rq, struct err *e);
 /* The disk of a sandbox that does not exist yet; it is a stopped one afterwards, to be started with rq.fresh. */
 int snapshot_clone(struct warden *w, const struct warden_request *rq, struct err *e);
 int snapshot_drop(struct warden *w, const char *snapshot); /* not there is success */
-int snapshot_list(struct warden *w, uint64_t serial);      /* a WARDEN_ITEM for each */
+#define SNAPSHOT_FILES "snapshot-"
+/* The file of a volume, as a copy of an empty one; and its end. What is mounted of it goes on. */
+int snapshot_make_volume(struct warden *w, const struct warden_request *rq, struct err *e);
+int snapshot_drop_volume(struct warden *w, const char *volume); /* not there is success */
+/* A WARDEN_ITEM for each file PREFIX<id>.img. */
+int snapshot_list(struct warden *w, const char *prefix, uint64_t serial);
 
 /* Is this event's source one of the jobs? Then it has been dealt with. */
 bool snapshot_event(struct warden *w, const void *source);

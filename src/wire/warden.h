@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#define WARDEN_MAGIC 0x43574435u /* "CWD5"; changes with any field */
+#define WARDEN_MAGIC 0x43574436u /* "CWD6"; changes with any field */
 enum warden_op {
 	WARDEN_PROBE = 1, /* the answer's message is the run folder: RUN/s/<id>.sock are the guests' sockets */
 	WARDEN_LIST,	  /* answers one WARDEN_ITEM per sandbox (same serial), then the final answer */
@@ -29,12 +29,23 @@ enum warden_op {
 	WARDEN_RESIZE,	       /* memory_mib, pids, cpu_millis of a running one */
 	WARDEN_LIST_SNAPSHOTS, /* as WARDEN_LIST, of snapshots */
 	WARDEN_NETWORK,	       /* of a running sandbox: with a gate from now on, or without */
-	WARDEN_LAST_REQUEST = WARDEN_NETWORK,
+	WARDEN_MAKE_VOLUME,    /* id: the volume's; disk_mib: how much it can hold */
+	WARDEN_DROP_VOLUME,    /* not there is success */
+	WARDEN_LIST_VOLUMES,   /* as WARDEN_LIST, of volumes; disk_bytes: what one takes */
+	WARDEN_LAST_REQUEST = WARDEN_LIST_VOLUMES,
 	/* from the warden */
 	WARDEN_ITEM,
 	WARDEN_EXIT, /* unasked, serial 0: PID 1 of a sandbox has ended by itself */
 	WARDEN_ANSWER,
 	WARDEN_EDGE, /* unasked, serial 0: with a descriptor, the daemon's end to a new edge (wire/edge.h) */
+};
+
+#define WARDEN_VOLUMES_MAX 8
+struct warden_volume { /* a folder of a volume, at a path of a sandbox */
+	char id[40];
+	char path[160];    /* absolute */
+	char subpath[160]; /* empty = all of it */
+	uint32_t read_only;
 };
 
 struct warden_request {
@@ -50,6 +61,8 @@ struct warden_request {
 	uint32_t ephemeral;
 	uint32_t fresh; /* start: the disk came from a snapshot, and is this sandbox's for the first time */
 	uint32_t network; /* 1 = it has a gate (create, start, network) */
+	uint32_t volumes_n;
+	struct warden_volume volumes[WARDEN_VOLUMES_MAX];
 	uint32_t env_len; /* bytes of env in use */
 	char env[4096];	  /* NAME=value NUL NAME=value NUL ... handed on as it is */
 };

@@ -21,7 +21,7 @@ static void on_done(void *ctx, const struct err *e)
 		*o->e = *e;
 }
 
-static struct boundary_spec spec_of(const char *id, bool ephemeral)
+struct boundary_spec suite_spec(const char *id, bool ephemeral)
 {
 	return (struct boundary_spec){
 		.id = id,
@@ -35,7 +35,7 @@ static struct boundary_spec spec_of(const char *id, bool ephemeral)
 bool suite_create(const char *id, bool ephemeral, struct err *e)
 {
 	struct outcome o = { .e = e };
-	struct boundary_spec spec = spec_of(id, ephemeral);
+	struct boundary_spec spec = suite_spec(id, ephemeral);
 
 	suite.b->ops->create(suite.b, &spec, on_done, &o);
 	return drive_until(&suite.d, &o.done) && o.good;
@@ -44,7 +44,7 @@ bool suite_create(const char *id, bool ephemeral, struct err *e)
 bool suite_create_from(const char *id, const char *snapshot, bool ephemeral, struct err *e)
 {
 	struct outcome o = { .e = e };
-	struct boundary_spec spec = spec_of(id, ephemeral);
+	struct boundary_spec spec = suite_spec(id, ephemeral);
 
 	spec.from_snapshot = snapshot;
 	suite.b->ops->create(suite.b, &spec, on_done, &o);
@@ -54,7 +54,7 @@ bool suite_create_from(const char *id, const char *snapshot, bool ephemeral, str
 bool suite_start(const char *id, struct err *e)
 {
 	struct outcome o = { .e = e };
-	struct boundary_spec spec = spec_of(id, false);
+	struct boundary_spec spec = suite_spec(id, false);
 
 	suite.b->ops->start(suite.b, &spec, on_done, &o);
 	return drive_until(&suite.d, &o.done) && o.good;
@@ -141,7 +141,7 @@ static void destroyed_while_being_made(void **state)
 
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
 		random_uuid(ids[i]);
-		struct boundary_spec spec = spec_of(ids[i], false);
+		struct boundary_spec spec = suite_spec(ids[i], false);
 		spec.resources.disk_mib = 200 + i / 2;
 		suite.b->ops->create(suite.b, &spec, on_done, &made[i]);
 	}
@@ -294,7 +294,8 @@ int contract_run(const struct contract_kind *kind)
 		      { session_tests, session_tests_n },
 		      { file_tests, file_tests_n },
 		      { life_tests, life_tests_n },
-		      { snapshot_tests, snapshot_tests_n } };
+		      { snapshot_tests, snapshot_tests_n },
+		      { volume_tests, volume_tests_n } };
 	const char *skip = NULL;
 	size_t n = 0;
 

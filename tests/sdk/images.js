@@ -1,31 +1,9 @@
 // The platform side by the TypeScript SDK: builds with files of this machine, their log, snapshots, forks, and an exit without delay.
 //   node images.js FOLDER PACKAGE     Prints "ok NAME" or "not ok NAME: reason" a check.
 'use strict'
-const fs = require('fs'), os = require('os'), path = require('path'), crypto = require('crypto')
-const [folder, name] = process.argv.slice(2)
-const empty = fs.mkdtempSync(path.join(os.tmpdir(), 'sdk-'))
-process.chdir(empty) // the SDK reads .env of its directory
-process.on('exit', () => fs.rmSync(empty, { recursive: true, force: true }))
-const { Daytona, Image } = require(require.resolve(name, { paths: [folder] }))
-const daytona = new Daytona({ apiKey: process.env.TEST_KEY, apiUrl: process.env.TEST_URL })
-const tag = crypto.randomBytes(4).toString('hex')
-
-async function check(what, f) {
-  try {
-    await f()
-    console.log('ok ' + what)
-  } catch (e) {
-    console.log(`not ok ${what}: ${String((e && e.stack) || e).replace(/\n/g, ' | ').slice(0, 900)}`)
-  }
-}
-function equal(a, b) {
-  if (JSON.stringify(a) !== JSON.stringify(b)) throw new Error(`${JSON.stringify(a)} is not ${JSON.stringify(b)}`)
-}
-async function sh(box, command) {
-  const r = await box.process.executeCommand(command)
-  equal(r.exitCode, 0)
-  return r.result
-}
+const fs = require('fs'), crypto = require('crypto')
+const { sdk, check, equal, sh, daytona, tag } = require('./sdkcheck.js')
+const { Image } = sdk
 
 async function main() {
   await check('context', async () => {

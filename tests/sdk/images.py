@@ -2,58 +2,18 @@
 
 images.py [part ...]    Prints "ok NAME", "skip NAME: reason" or "not ok NAME: reason" a check.
 """
-import atexit, os, shutil, sys, tempfile, traceback, uuid
+import os, uuid
 
-empty = tempfile.mkdtemp(prefix="sdk-")
-os.chdir(empty)  # the SDK reads .env of its directory
-atexit.register(shutil.rmtree, empty, True)
+from sdkcheck import Skip, check, d, equal, fails, sh, sys
+from daytona import CreateSandboxFromImageParams, CreateSandboxFromSnapshotParams, CreateSnapshotParams, Image, Resources
 
-from daytona import (CreateSandboxFromImageParams, CreateSandboxFromSnapshotParams, CreateSnapshotParams, Daytona, DaytonaConfig, Image, Resources)
-
-d = Daytona(DaytonaConfig(api_key=os.environ["TEST_KEY"], api_url=os.environ["TEST_URL"]))
 tag = uuid.uuid4().hex[:8]
 parts = {}
-
-
-class Skip(Exception):
-    pass
 
 
 def part(f):
     parts[f.__name__] = f
     return f
-
-
-def check(name, f):
-    try:
-        f()
-        print("ok " + name, flush=True)
-    except Skip as e:
-        print("skip %s: %s" % (name, e), flush=True)
-    except BaseException as e:
-        mine = [t.lineno for t in traceback.extract_tb(e.__traceback__) if t.filename == __file__]
-        print("not ok %s: %s" % (name, ("%s: %s (line %s)" % (type(e).__name__, e, mine)).replace("\n", " | ")[:900]), flush=True)
-        if isinstance(e, (KeyboardInterrupt, SystemExit)):
-            raise
-
-
-def equal(a, b):
-    assert a == b, "%r is not %r" % (a, b)
-
-
-def sh(box, command):
-    r = box.process.exec(command)
-    assert r.exit_code == 0, r
-    return r.result
-
-
-def fails(f, word):
-    try:
-        f()
-    except Exception as e:
-        assert word in "%s %s" % (type(e).__name__, e), "%s: %s" % (type(e).__name__, e)
-        return
-    raise AssertionError("no error")
 
 
 def names():

@@ -1,4 +1,4 @@
-/* Snapshots, forks and build contexts of the api in memory: one snapshot that is always there, contexts that never are. */
+/* Snapshots, forks and build contexts of the api in memory: one snapshot that is always there, contexts that never are; and volumes, one of them. */
 #include "daytona-fake-int.h"
 
 static struct sandbox_spec kept_spec = { .resources = { 2, 2048, 5120, 100 } };
@@ -120,4 +120,45 @@ int api_context_open(struct api *a, const struct caller *c, const char *hash, un
 {
 	(void)a, (void)c, (void)hash, (void)part;
 	return err_set(e, ERR_NOT_FOUND, ENOENT, "no such context");
+}
+
+/* One volume at most. */
+static char *volume_name;
+static const char volume_id[] = "77777777-2222-4333-8444-555555555555";
+
+static struct volume_view the_volume(void)
+{
+	return (struct volume_view){ .id = volume_id, .name = volume_name, .state = VOLUME_READY, .created_ms = 1767225600000 };
+}
+
+void api_volume_create(struct api *a, const struct caller *c, const char *name, uint64_t size_mib, api_volume_fn done, void *ctx)
+{
+	(void)a, (void)c, (void)size_mib;
+	volume_name = xstrdup(name);
+	struct volume_view v = the_volume();
+	done(ctx, NULL, &v);
+}
+
+int api_volume_get(struct api *a, const struct caller *c, const char *ref, struct volume_view *ret, struct err *e)
+{
+	(void)a, (void)c;
+	if (!volume_name || (!streq(ref, volume_name) && !streq(ref, volume_id)))
+		return err_set(e, ERR_NOT_FOUND, ENOENT, "volume '%s' not found", ref);
+	*ret = the_volume();
+	return 0;
+}
+
+void api_volume_list(struct api *a, const struct caller *c, void (*each)(void *ctx, const struct volume_view *v), void *ctx)
+{
+	(void)a, (void)c;
+	struct volume_view v = the_volume();
+	if (volume_name)
+		each(ctx, &v);
+}
+
+void api_volume_delete(struct api *a, const struct caller *c, const char *ref, api_done_fn done, void *ctx)
+{
+	(void)a, (void)c, (void)ref;
+	free(take_ptr(&volume_name));
+	done(ctx, NULL);
 }

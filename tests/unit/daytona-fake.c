@@ -172,6 +172,7 @@ void api_sandbox_create(struct api *a, const struct caller *c, const struct sand
 	b->spec.network_allow = strv_copy(spec->network_allow);
 	pairs_copy(&b->spec.env, &spec->env);
 	pairs_copy(&b->spec.labels, &spec->labels);
+	volume_mounts_copy(&b->spec.volumes, &spec->volumes);
 	view_of(b, &v);
 	tell(a, "sandbox.created", b, SANDBOX_CREATING);
 	done(ctx, NULL, &v);

@@ -93,7 +93,14 @@ static void test_create_refused(void **state)
 		{ "{\"autoStopInterval\":1.5}", 400, "autoStopInterval must be a whole number" },
 		{ "{\"autoDeleteInterval\":\"x\"}", 400, "autoDeleteInterval" },
 		{ "{\"ttlMinutes\":true}", 400, "ttlMinutes" },
-		{ "{\"volumes\":[{\"volumeId\":\"v\"}]}", 422, "volumes" },
+		{ "{\"volumes\":[{\"volumeId\":\"v\"}]}", 400, "volumes must be" },
+		{ "{\"volumes\":[3]}", 400, "volumes must be" },
+		{ "{\"volumes\":[{\"volumeId\":\"v\",\"mountPath\":\"data\"}]}", 400, "volumes" },
+		{ "{\"volumes\":[{\"volumeId\":\"v\",\"mountPath\":\"/proc/x\"}]}", 400, "nothing can be mounted" },
+		{ "{\"volumes\":[{\"volumeId\":\"v\",\"mountPath\":\"/a/../b\"}]}", 400, "no path to mount on" },
+		{ "{\"volumes\":[{\"volumeId\":\"../v\",\"mountPath\":\"/a\"}]}", 400, "name or id" },
+		{ "{\"volumes\":[{\"volumeId\":\"v\",\"mountPath\":\"/a\",\"subpath\":\"../x\"}]}", 400, "subpath" },
+		{ "{\"volumes\":[{\"volumeId\":\"v\",\"mountPath\":\"/a\"},{\"volumeId\":\"w\",\"mountPath\":\"/a/\"}]}", 400, "two of them" },
 		{ "{\"volumes\":{}}", 400, "volumes must be an array" },
 		{ "{\"secrets\":[{\"A\":\"b\"}]}", 422, "secrets" },
 		{ "{\"networkAllowList\":\"10.0.0.1/8\"}", 400, "network.allow" },
@@ -260,7 +267,20 @@ static void test_lists(void **state)
 	assert_int_equal(ask("POST", "/snapshots", "{\"name\":\"a b\",\"imageName\":\"default\"}"), 400);
 	assert_int_equal(ask("POST", "/snapshots", "{\"name\":\"x\",\"imageName\":\"default\",\"buildInfo\":{\"dockerfileContent\":\"FROM a\"}}"), 400);
 	assert_int_equal(ask("GET", "/volumes", NULL), 200);
-	assert_int_equal(ask("POST", "/volumes", "{\"name\":\"x\"}"), 422);
+	assert_int_equal(ask("POST", "/volumes", "{}"), 400);
+	assert_int_equal(ask("GET", "/volumes/by-name/x", NULL), 404);
+	assert_int_equal(ask("POST", "/volumes", "{\"name\":\"x\"}"), 200);
+	assert_string_equal(text("state"), "ready");
+	assert_int_equal(ask("GET", "/volumes/by-name/x", NULL), 200);
+	assert_string_equal(text("name"), "x");
+	auto_free char *path = xasprintf("/volumes/%s", text("id"));
+	assert_int_equal(ask("GET", path, NULL), 200);
+	assert_int_equal(ask("POST", "/sandbox", "{\"volumes\":[{\"volumeId\":\"x\",\"mountPath\":\"/data/\",\"subpath\":\"a/b/\"}]}"), 200);
+	const json_t *mount = json_array_get(json_object_get(last.json, "volumes"), 0);
+	assert_string_equal(json_string_value(json_object_get(mount, "mountPath")), "/data");
+	assert_string_equal(json_string_value(json_object_get(mount, "subpath")), "a/b");
+	assert_int_equal(ask("DELETE", path, NULL), 200);
+	assert_int_equal(ask("GET", path, NULL), 404);
 }
 
 static void test_changes(void **state)

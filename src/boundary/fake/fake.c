@@ -182,6 +182,8 @@ static int create(struct fake *f, const struct boundary_spec *spec, struct err *
 
 	if (!id_valid(spec->id) || (spec->from_snapshot && !id_valid(spec->from_snapshot)))
 		return err_set(e, ERR_INVALID, EINVAL, "not a sandbox id");
+	if (boundary_no_volumes(spec, e) < 0)
+		return -EOPNOTSUPP;
 	auto_free char *from = spec->from_snapshot ? snapshot_path(f, "snapshot-", spec->from_snapshot) : NULL;
 	int r = from ? place_copy(from, dir, e) : place_make(dir, e);
 	if (r < 0)

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* Theory of operation. A call becomes a request with a serial, put on the socket or, when that is full, on the way out. The
- * answer with that serial ends it. A start that meets the kernel still letting go of the last life's disk or groups is asked
+ * answer with that serial ends it. A start (or a create, for a volume) that meets the kernel still letting go of the last life's disk or groups is asked
  * again here, so that nobody above has to know of it. When the socket ends, so does everything that waits. */
 
 #define RETRY_EVERY_MS 10
@@ -26,10 +26,12 @@ struct call {
 	boundary_list_fn list;
 	boundary_snapshot_fn snapshot;
 	boundary_snapshots_fn snapshots;
+	boundary_volumes_fn volumes;
 	void *ctx;
 	uint64_t retry_at, give_up_at; /* 0 = not waiting */
 	char **ids;		       /* of a list */
 	bool *started;
+	uint64_t *bytes;
 	size_t n;
 };
 
@@ -83,6 +85,7 @@ static void free_call(struct call *c)
 		free(c->ids[i]);
 	free(c->ids);
 	free(c->started);
+	free(c->bytes);
 	free(c);
 }
 
@@ -93,6 +96,8 @@ static void end_call(struct call *c, const struct err *e, const struct usage *u)
 		c->list(c->ctx, e, e ? NULL : (const char *const *)c->ids, e ? NULL : c->started, e ? 0 : c->n);
 	else if (c->snapshots)
 		c->snapshots(c->ctx, e, e ? NULL : (const char *const *)c->ids, e ? 0 : c->n);
+	else if (c->volumes)
+		c->volumes(c->ctx, e, e ? NULL : (const char *const *)c->ids, e ? NULL : c->bytes, e ? 0 : c->n);
 	else if (c->usage)
 		c->usage(c->ctx, e, u);
 	else if (c->snapshot)
@@ -192,6 +197,8 @@ static void add_item(struct call *c, const struct warden_answer *a)
 {
 	c->ids = xreallocarray(c->ids, c->n + 1, sizeof *c->ids);
 	c->started = xreallocarray(c->started, c->n + 1, sizeof *c->started);
+	c->bytes = xreallocarray(c->bytes, c->n + 1, sizeof *c->bytes);
+	c->bytes[c->n] = a->disk_bytes;
 	c->ids[c->n] = xstrndup(a->id, sizeof a->id - 1);
 	c->started[c->n++] = a->started;
 }
@@ -227,7 +234,7 @@ static bool ask_again(struct process_boundary *p, struct call *c, const struct e
 {
 	uint64_t now = now_ms();
 
-	if (c->rq.op != WARDEN_START || e->kind != ERR_UNAVAILABLE || e->errnum != EBUSY)
+	if ((c->rq.op != WARDEN_START && c->rq.op != WARDEN_CREATE) || e->kind != ERR_UNAVAILABLE || e->errnum != EBUSY)
 		return false;
 	if (!c->give_up_at)
 		c->give_up_at = now + RETRY_FOR_MS;
@@ -391,6 +398,21 @@ static int put_env(struct warden_request *rq, const struct pairs *env)
 	return 0;
 }
 
+static int put_volumes(struct warden_request *rq, const struct volume_mounts *m)
+{
+	if (m->n > ARRAY_LEN(rq->volumes))
+		return -E2BIG;
+	for (size_t i = 0; i < m->n; i++) {
+		struct warden_volume *v = &rq->volumes[i];
+		if (put_text(v->id, sizeof v->id, m->v[i].volume) < 0 || put_text(v->path, sizeof v->path, m->v[i].path) < 0 ||
+		    put_text(v->subpath, sizeof v->subpath, m->v[i].subpath) < 0)
+			return -E2BIG;
+		v->read_only = m->v[i].read_only;
+	}
+	rq->volumes_n = (uint32_t)m->n;
+	return 0;
+}
+
 static int put_spec(struct warden_request *rq, const struct boundary_spec *s, struct err *e)
 {
 	if (put_text(rq->id, sizeof rq->id, s->id) < 0 || put_text(rq->image_digest, sizeof rq->image_digest, s->image_digest) < 0 ||
@@ -401,6 +423,8 @@ static int put_spec(struct warden_request *rq, const struct boundary_spec *s, st
 			       sizeof rq->workdir - 1);
 	if (put_env(rq, s->env) < 0)
 		return err_set(e, ERR_INVALID, E2BIG, "the image's environment is larger than %d bytes", BOUNDARY_ENV_MAX);
+	if (s->volumes && put_volumes(rq, s->volumes) < 0)
+		return err_set(e, ERR_INVALID, E2BIG, "volumes: too many, or a path is too long");
 	rq->memory_mib = s->resources.memory_mib;
 	rq->disk_mib = s->resources.disk_mib;
 	rq->pids = s->resources.pids;
@@ -608,6 +632,27 @@ static void process_list_snapshots(struct boundary *b, boundary_snapshots_fn don
 	submit(of(b), c, WARDEN_LIST_SNAPSHOTS);
 }
 
+static void process_make_volume(struct boundary *b, const char *volume, uint64_t mib, boundary_done_fn done, void *ctx)
+{
+	struct call *c = new_call(done, ctx);
+
+	c->rq.disk_mib = mib;
+	submit_id(b, WARDEN_MAKE_VOLUME, volume, c);
+}
+
+static void process_drop_volume(struct boundary *b, const char *volume, boundary_done_fn done, void *ctx)
+{
+	submit_id(b, WARDEN_DROP_VOLUME, volume, new_call(done, ctx));
+}
+
+static void process_list_volumes(struct boundary *b, boundary_volumes_fn done, void *ctx)
+{
+	struct call *c = new_call(NULL, ctx);
+
+	c->volumes = done;
+	submit(of(b), c, WARDEN_LIST_VOLUMES);
+}
+
 static int open_sockets(struct process_boundary *p)
 {
 	if (!p->run)
@@ -668,7 +713,8 @@ static void process_free(struct boundary *b)
 static const struct boundary_ops process_ops = {
 	.name = "process",
 	.spares = 4,
-	.caps = BOUNDARY_CAN_PAUSE | BOUNDARY_CAN_NETWORK | BOUNDARY_CAN_SNAPSHOT_DISK | BOUNDARY_CAN_RESIZE | BOUNDARY_MANY_CONNECTIONS,
+	.caps = BOUNDARY_CAN_PAUSE | BOUNDARY_CAN_NETWORK | BOUNDARY_CAN_SNAPSHOT_DISK | BOUNDARY_CAN_RESIZE | BOUNDARY_CAN_VOLUMES |
+		BOUNDARY_MANY_CONNECTIONS,
 	.list = process_list,
 	.create = process_create,
 	.start = process_start,
@@ -682,6 +728,9 @@ static const struct boundary_ops process_ops = {
 	.snapshot = process_snapshot,
 	.drop_snapshot = process_drop_snapshot,
 	.list_snapshots = process_list_snapshots,
+	.make_volume = process_make_volume,
+	.drop_volume = process_drop_volume,
+	.list_volumes = process_list_volumes,
 	.open_guest = process_open_guest,
 	.free = process_free,
 };

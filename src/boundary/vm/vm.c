@@ -43,7 +43,7 @@ static int check_spec(const struct boundary_spec *s, struct err *e)
 		return err_set(e, ERR_INVALID, EINVAL, "not a sandbox id, or not an image's digest");
 	if (s->resources.memory_mib < 128)
 		return err_set(e, ERR_UNSUPPORTED, EINVAL, "a virtual machine needs 128 MiB of memory");
-	return 0;
+	return boundary_no_volumes(s, e);
 }
 
 /* A machine that goes on has to be the machine that it was. */

@@ -1,4 +1,4 @@
-/* What is listed: sandboxes by cursor and by page, volumes, the server's own settings. */
+/* What is listed: sandboxes by cursor and by page, the server's own settings. */
 #include "dialect/daytona/internal.h"
 
 #include <errno.h>
@@ -264,25 +264,7 @@ static void handle_paginated(struct request *r, void *daytona)
 	filter_done(&f);
 }
 
-/* --- volumes, settings --- */
-
-static void handle_volumes(struct request *r, void *daytona)
-{
-	(void)daytona;
-	req_reply_json(r, 200, json_array());
-}
-
-static void handle_no_volume(struct request *r, void *daytona)
-{
-	(void)daytona;
-	fail_code(r, 404, "NOT_FOUND", "there is no such volume: volumes are not supported yet");
-}
-
-static void handle_no_volumes(struct request *r, void *daytona)
-{
-	(void)daytona;
-	fail_code(r, 422, "UNPROCESSABLE_ENTITY", "volumes are not supported yet");
-}
+/* --- settings --- */
 
 static void handle_config(struct request *r, void *daytona)
 {
@@ -308,11 +290,6 @@ static void handle_config(struct request *r, void *daytona)
 static const struct route routes[] = {
 	{ .method = "GET", .pattern = "/sandbox", .handle = handle_list },
 	{ .method = "GET", .pattern = "/sandbox/paginated", .handle = handle_paginated },
-	{ .method = "GET", .pattern = "/volumes", .handle = handle_volumes },
-	{ .method = "POST", .pattern = "/volumes", .handle = handle_no_volumes },
-	{ .method = "GET", .pattern = "/volumes/{volume}", .handle = handle_no_volume },
-	{ .method = "GET", .pattern = "/volumes/by-name/{volume}", .handle = handle_no_volume },
-	{ .method = "DELETE", .pattern = "/volumes/{volume}", .handle = handle_no_volume },
 	{ .method = "GET", .pattern = "/config", .handle = handle_config, .tag = TAG_OPEN },
 };
 const struct route_table catalog_routes = { routes, ARRAY_LEN(routes) };

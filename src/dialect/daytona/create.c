@@ -157,7 +157,7 @@ static int lifetime(const json_t *body, struct creation *x, struct err *e)
 /* Settings that would promise what is not done are refused: the caller must know. */
 static int refuse_unsupported(const json_t *body, struct err *e)
 {
-	static const char *const lists[] = { "volumes", "secrets" };
+	static const char *const lists[] = { "secrets" };
 	static const char *const texts[] = { "outboundProxyUrl", "linkedSandbox" };
 	static const char *const flags[] = { "spot", "kvm" };
 	int rc;
@@ -194,7 +194,8 @@ static int decode(const json_t *body, struct creation *x, struct err *e)
 	if ((rc = refuse_unsupported(body, e)) < 0 || (rc = text_field(body, "name", &x->spec.name, e)) < 0 || (rc = image(body, x, e)) < 0 ||
 	    (rc = text_field(body, "user", &x->spec.user, e)) < 0 || (rc = want_pairs(body, "env", &x->spec.env, e)) < 0 ||
 	    (rc = want_pairs(body, "labels", &x->spec.labels, e)) < 0 || (rc = want_bool(body, "public", &open, e)) < 0 ||
-	    (rc = want_text(body, "target", &target, e)) < 0 || (rc = want_resources(body, &x->spec.resources, e)) < 0 || (rc = lifetime(body, x, e)) < 0)
+	    (rc = want_text(body, "target", &target, e)) < 0 || (rc = want_resources(body, &x->spec.resources, e)) < 0 || (rc = lifetime(body, x, e)) < 0 ||
+	    (rc = volumes_decode(body, &x->spec.volumes, e)) < 0)
 		return rc;
 	rc = network_decode(body, &wish, e);
 	x->spec.network = wish.mode;

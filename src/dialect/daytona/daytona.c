@@ -9,7 +9,7 @@ static const char *const prefixes[] = { BASE_PATH, "/api" };
 
 static const struct route_table *const control_tables[] = { &catalog_routes, &snapshot_routes, &build_routes, &storage_routes, &sandbox_routes,
 	                                                    &preview_routes, &events_routes,
-	                                                    &signed_routes,  &telemetry_routes };
+	                                                    &signed_routes,  &telemetry_routes, &volume_routes };
 static const struct route_table *const toolbox_tables[] = { &process_routes,  &session_routes, &pty_routes, &file_routes,
 	                                                    &upload_routes, &download_routes, &box_routes, &git_routes, &interpreter_routes, &lsp_routes };
 

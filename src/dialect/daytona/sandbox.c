@@ -130,7 +130,7 @@ json_t *sandbox_json(const struct daytona *d, const char *base, const struct san
 	put(o, "toolboxProxyUrl", json_sprintf("%s" BASE_PATH "/toolbox", base));
 	if (!item) {
 		put(o, "env", pairs_json(&v->spec->env));
-		put(o, "volumes", json_array());
+		put(o, "volumes", volumes_json(&v->spec->volumes));
 		put(o, "kvm", json_false());
 		put_copy(o, "buildInfo", extra);
 	}

@@ -233,6 +233,7 @@ static void encode_capabilities(struct jout *j, unsigned caps)
 	static const struct { const char *name; unsigned bit; } names[] = {
 		{ "pause", BOUNDARY_CAN_PAUSE },
 		{ "resize", BOUNDARY_CAN_RESIZE },
+		{ "volumes", BOUNDARY_CAN_VOLUMES },
 		{ "snapshot_disk", BOUNDARY_CAN_SNAPSHOT_DISK },
 		{ "snapshot_memory", BOUNDARY_CAN_SNAPSHOT_MEMORY },
 		{ "strong", BOUNDARY_STRONG },

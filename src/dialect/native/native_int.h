@@ -66,6 +66,8 @@ void pump_start(struct native *n, struct request *r, const struct pump_ops *ops,
 
 /* encode.c */
 void encode_sandbox(struct jout *j, const char *key, const struct sandbox_view *v);
+void encode_volume_mounts(struct jout *j, const struct volume_mounts *m);
+int set_volumes(void *into, const char *where, const json_t *v, struct err *e); /* of a struct sandbox_spec */
 void encode_snapshot(struct jout *j, const char *key, const struct snapshot_view *v);
 void encode_run(struct jout *j, const char *key, const struct run_view *v);
 void encode_run_fields(struct jout *j, const struct run_view *v); /* without the braces */
@@ -118,6 +120,10 @@ void native_snapshot_create(struct request *r, void *dialect);
 void native_snapshot_list(struct request *r, void *dialect);
 void native_snapshot_get(struct request *r, void *dialect);
 void native_snapshot_delete(struct request *r, void *dialect);
+void native_volume_create(struct request *r, void *dialect);
+void native_volume_list(struct request *r, void *dialect);
+void native_volume_get(struct request *r, void *dialect);
+void native_volume_delete(struct request *r, void *dialect);
 int resources_decode(struct str body, struct resources *ret, struct err *e);
 void native_sandbox_resize(struct request *r, void *dialect);
 void native_sandbox_touch(struct request *r, void *dialect);

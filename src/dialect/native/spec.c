@@ -93,6 +93,7 @@ static const struct field sandbox_fields[] = {
 	{ .name = "hostname", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, hostname) },
 	{ .name = "network", .kind = FIELD_OBJECT, .sub = network_fields },
 	{ .name = "lifetime", .kind = FIELD_OBJECT, .offset = offsetof(struct sandbox_spec, lifetime), .sub = lifetime_fields },
+	{ .name = "volumes", .kind = FIELD_CUSTOM, .set = set_volumes },
 	{ .name = "ephemeral", .kind = FIELD_BOOL, .offset = offsetof(struct sandbox_spec, ephemeral) },
 	{ .name = "idempotency_key", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, idempotency_key) },
 	{ 0 },
