@@ -1,5 +1,6 @@
 #include "bin/vm.h"
 
+#include "base/log.h"
 #include "bin/guest_blob.h"
 #include "boundary/vm/vm.h"
 #include "wire/vmm.h"
@@ -19,6 +20,13 @@ static bool kvm_answers(void)
 	auto_fd int vm = fd >= 0 && ioctl(fd, KVM_GET_API_VERSION, 0) == KVM_API_VERSION ? ioctl(fd, KVM_CREATE_VM, 0) : -EBADF;
 
 	return vm >= 0;
+}
+
+static bool taps_answer(void)
+{
+	auto_fd int fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
+
+	return fd >= 0;
 }
 
 static void share_templates(const char *images, uid_t uid, gid_t gid, struct vm_parts *p)
@@ -50,6 +58,9 @@ int vm_parts_find(const struct serve_options *o, uid_t uid, gid_t gid, struct vm
 	if (o->ephemeral)
 		share_templates(o->images, uid, gid, ret);
 	ret->kvm = !streq(o->accelerator, "emulated") && kvm_answers();
+	ret->tap = taps_answer();
+	if (!ret->tap)
+		log_warn("msg=\"there is no /dev/net/tun here (kernel module tun): sandboxes of the vm boundary have no network\"");
 	if (streq(o->accelerator, "kvm") && !ret->kvm) {
 		vm_parts_done(ret);
 		return err_set(e, ERR_UNAVAILABLE, ENODEV, "--accelerator kvm: this host has no /dev/kvm that answers");
@@ -70,7 +81,7 @@ void vm_parts_done(struct vm_parts *p)
 struct boundary *vm_parts_boundary(uv_loop_t *loop, const struct vm_parts *p, int machines, struct err *e)
 {
 	const struct vm_options o = { .data = p->data, .templates = p->templates, .kernel = p->kernel.vmlinux, .modules = p->kernel.modules, .guest = guest_blob,
-				      .guest_len = guest_blob_len(), .kvm = p->kvm, .launcher = launcher_warden(loop, machines) };
+				      .guest_len = guest_blob_len(), .kvm = p->kvm, .tap = p->tap, .launcher = launcher_warden(loop, machines) };
 	struct boundary *b = vm_boundary_new(loop, &o, e);
 
 	if (!b)

@@ -12,6 +12,7 @@ struct vm_parts {
 	char *templates; /* where templates are kept, when not there */
 	int lock;        /* on that */
 	bool kvm;   /* there is one that answers; whether it works is found out by trying */
+	bool tap;   /* network devices can be made */
 };
 
 /* As root, before the daemon gives that up. A negative errno and why not: no QEMU, no kernel. */

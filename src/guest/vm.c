@@ -1,5 +1,8 @@
 #include "guest/vm.h"
 
+#include "guest/vmnet.h"
+#include "wire/edge.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,6 +28,7 @@ enum {
 	KEPT_BACK = 32 * 1024 * 1024,  /* of the machine's memory for the kernel and us: what runs has the rest */
 	ROOT_MODE = 0755,
 	LATE_NS = 1000000000,
+	NAMES_TEXT = 512,
 };
 
 bool vm_is_init(const char *arg0)
@@ -216,7 +220,7 @@ static int set_clock(uint64_t ns, bool exactly)
 
 /* The disk's tree above the image's, as the new root. What is mounted in it later is mounted after the chroot, so that a link that a
  * tenant has left on the disk leads nowhere else. */
-static int enter_root(void)
+static int enter_root(bool *ret_fresh)
 {
 	char disk[80];
 	int r = await_device("block", "serial", "disk", disk, sizeof disk);
@@ -225,7 +229,8 @@ static int enter_root(void)
 		return r;
 	if (mkdir("/disk", ROOT_MODE) < 0 || mount(disk, "/disk", "ext4", MS_NOATIME, "noinit_itable") < 0)
 		return -errno;
-	if ((mkdir("/disk/upper", ROOT_MODE) < 0 && errno != EEXIST) || (mkdir("/disk/work", 0700) < 0 && errno != EEXIST) ||
+	*ret_fresh = mkdir("/disk/upper", ROOT_MODE) == 0;
+	if ((!*ret_fresh && errno != EEXIST) || (mkdir("/disk/work", 0700) < 0 && errno != EEXIST) ||
 	    mkdir("/new", ROOT_MODE) < 0)
 		return -errno;
 	if (mount("overlay", "/new", "overlay", MS_NOATIME, "lowerdir=/image,upperdir=/disk/upper,workdir=/disk/work") < 0)
@@ -262,6 +267,7 @@ static int loopback_up(void)
 	if (s < 0 || ioctl(s, SIOCSIFFLAGS, &rq) < 0)
 		return -errno;
 	(void)write_text("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0", 0); /* as behind every boundary */
+	(void)write_text("/proc/sys/net/ipv4/ping_group_range", "0 2147483647", 0);
 	return 0;
 }
 
@@ -297,17 +303,83 @@ static int limit_processes(const struct guest *g, uint64_t pids)
 	return fd < 0 || write(fd, text, strlen(text)) < 0 ? -errno : 0;
 }
 
+/* --- names --- */
+
+/* Whatever a tenant has put there, and never through a link. An image without /etc has nobody who looks there. */
+static int replace_text(const char *path, const char *text)
+{
+	(void)unlink(path);
+	int r = write_text(path, text, O_CREAT | O_EXCL | O_NOFOLLOW);
+	return r == -ENOENT || r == -ENOTDIR ? 0 : r;
+}
+
+/* A plain file of at most so much, or false. */
+static bool read_plain(const char *path, char ret[static NAMES_TEXT])
+{
+	struct stat st;
+	auto_fd int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	ssize_t n = fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ? -1 : read(fd, ret, NAMES_TEXT - 1);
+
+	ret[n < 0 ? 0 : n] = '\0';
+	return n >= 0;
+}
+
+static void hosts_text(char ret[static NAMES_TEXT], const char *hostname)
+{
+	snprintf(ret, NAMES_TEXT, "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t%.64s\n", hostname);
+}
+
+static int write_hostname(const char *hostname)
+{
+	char text[NAMES_TEXT];
+
+	snprintf(text, sizeof text, "%.64s\n", hostname);
+	return replace_text("/etc/hostname", text);
+}
+
+/* A new disk's: what every sandbox has in /etc, whatever the image says there. The gate of one with a network is where names are asked;
+ * without one there is no way there, and a name is refused at once. */
+static int begin_names(void)
+{
+	char text[NAMES_TEXT];
+	int r = write_hostname("localhost");
+
+	hosts_text(text, "localhost");
+	if (r == 0)
+		r = replace_text("/etc/hosts", text);
+	return r == 0 ? replace_text("/etc/resolv.conf", "nameserver " GATE_ADDR4 "\n") : r;
+}
+
+/* It is another machine than the one that its disk was of: its hosts only where nobody has changed them. */
+static int rename_host(const char *hostname)
+{
+	char old[NAMES_TEXT], is[NAMES_TEXT], was[NAMES_TEXT];
+	int r = 0;
+
+	if (!read_plain("/etc/hostname", old))
+		return 0;
+	old[strcspn(old, "\n")] = '\0';
+	hosts_text(was, old);
+	if (read_plain("/etc/hosts", is) && strcmp(is, was) == 0) {
+		hosts_text(is, hostname);
+		r = replace_text("/etc/hosts", is);
+	}
+	return r == 0 ? write_hostname(hostname) : r;
+}
+
 static int set_names(const struct guest_setup *s)
 {
+	char line[40];
+	int r = 0;
+
 	if (s->hostname && sethostname(s->hostname, strlen(s->hostname)) < 0)
 		return -errno;
-	if (!s->machine_id)
-		return 0;
-	char line[40];
+	if (s->hostname)
+		r = rename_host(s->hostname);
+	if (r < 0 || !s->machine_id)
+		return r;
 	snprintf(line, sizeof line, "%s\n", s->machine_id);
-	(void)unlink("/etc/machine-id"); /* whatever a tenant has put there, and never through a link */
-	int r = write_text("/etc/machine-id", line, O_CREAT | O_EXCL | O_NOFOLLOW);
-	return r == -ENOENT || r == -ENOTDIR ? 0 : r; /* an image without /etc has nobody who looks there */
+	return replace_text("/etc/machine-id", line);
 }
 
 static void keep_options(struct options *o, const struct guest_setup *s)
@@ -323,8 +395,28 @@ static void keep_options(struct options *o, const struct guest_setup *s)
 		o->env[o->env_n] = xstrdup(s->env[o->env_n]);
 }
 
+/* The first set-up's: what every copy has from its template. */
+static int first_setup(struct guest *g, const char **ret_what)
+{
+	bool fresh = false;
+	int r;
+
+	*ret_what = "disk";
+	if ((r = enter_root(&fresh)) < 0)
+		return r;
+	*ret_what = "root";
+	if ((r = furnish_root()) < 0 || (fresh && (r = begin_names()) < 0))
+		return r;
+	*ret_what = "network";
+	if ((r = loopback_up()) < 0 || (r = vmnet_begin()) < 0)
+		return r;
+	*ret_what = "cgroups";
+	return make_groups(g);
+}
+
 int vm_setup(struct guest *g, const struct guest_setup *s, const char **ret_what)
 {
+	const bool first = g->bare;
 	int r = 0;
 
 	*ret_what = "randomness";
@@ -334,22 +426,8 @@ int vm_setup(struct guest *g, const struct guest_setup *s, const char **ret_what
 		*ret_what = "clock";
 		r = set_clock(s->time_ns, s->seed.p != NULL);
 	}
-	if (r == 0 && g->bare) {
-		*ret_what = "disk";
-		r = enter_root();
-		if (r == 0) {
-			*ret_what = "root";
-			r = furnish_root();
-		}
-		if (r == 0) {
-			*ret_what = "loopback";
-			r = loopback_up();
-		}
-		if (r == 0) {
-			*ret_what = "cgroups";
-			r = make_groups(g);
-		}
-	}
+	if (r == 0 && first)
+		r = first_setup(g, ret_what);
 	if (r == 0 && s->pids) {
 		*ret_what = "limit on processes";
 		r = limit_processes(g, s->pids);
@@ -357,6 +435,10 @@ int vm_setup(struct guest *g, const struct guest_setup *s, const char **ret_what
 	if (r == 0) {
 		*ret_what = "names";
 		r = set_names(s);
+	}
+	if (r == 0 && s->link != GUEST_LINK_NONE) {
+		*ret_what = "network device";
+		r = vmnet_set(s->link, s->mac, first);
 	}
 	if (r == 0) {
 		keep_options(&g->opt, s);

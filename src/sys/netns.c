@@ -76,6 +76,19 @@ int netns_make(struct netns_maker *m, int (*fill)(void *ctx, int proc), void *ct
 	return fd;
 }
 
+int netns_in(struct netns_maker *m, int fd, int (*fill)(void *ctx, int proc), void *ctx)
+{
+	int rc = fresh_proc(m);
+
+	if (rc == 0)
+		rc = netns_enter(fd);
+	if (rc < 0)
+		return rc;
+	rc = fill(ctx, m->proc);
+	int back = netns_enter(m->own);
+	return rc < 0 ? rc : back;
+}
+
 static int fill_plain(void *ctx, int proc)
 {
 	(void)ctx;

@@ -15,6 +15,8 @@ void netns_maker_done(struct netns_maker *m);
 int netns_new(struct netns_maker *m);
 /* One that `fill` makes ready, called inside it with a /proc that shows it. An error of its is the result. */
 int netns_make(struct netns_maker *m, int (*fill)(void *ctx, int proc), void *ctx);
+/* The same in one that is there already. */
+int netns_in(struct netns_maker *m, int fd, int (*fill)(void *ctx, int proc), void *ctx);
 int netns_enter(int fd);
 int netns_loopback_up(void); /* of the caller's */
 

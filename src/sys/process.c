@@ -106,6 +106,12 @@ int process_pidfd(pid_t pid)
 	return fd < 0 ? -errno : fd;
 }
 
+int process_fd(int pidfd, int number)
+{
+	int fd = (int)syscall(SYS_pidfd_getfd, pidfd, number, 0);
+	return fd < 0 ? -errno : fd;
+}
+
 int process_signal(int pidfd, int signo)
 {
 	return syscall(SYS_pidfd_send_signal, pidfd, signo, NULL, 0) < 0 ? -errno : 0;

@@ -17,6 +17,7 @@ int process_word_wait(uint32_t *word, uint32_t value, int timeout_ms);
 void process_word_set(uint32_t *word, uint32_t value); /* and wake */
 
 int process_pidfd(pid_t pid);		      /* pidfd_open */
+int process_fd(int pidfd, int number);	      /* pidfd_getfd: a copy of one of its descriptors */
 int process_signal(int pidfd, int signo);     /* -ESRCH when it has ended */
 bool process_ended(int pidfd);		      /* without waiting */
 int process_wait(int pidfd, int *ret_status); /* blocks; for our own children: status as waitid si_status, negative for a signal */

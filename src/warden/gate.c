@@ -2,6 +2,7 @@
 
 #include "sys/fs.h"
 #include "sys/netlink.h"
+#include "warden/tap.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -66,7 +67,7 @@ static void add_address(struct nl *m, int index, int family, const char *text, u
 
 	if (inet_pton(family, text, b) != 1)
 		return;
-	nl_begin(m, RTM_NEWADDR, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, &head, sizeof head);
+	nl_begin(m, RTM_NEWADDR, NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE, &head, sizeof head);
 	nl_attr(m, IFA_LOCAL, b, family == AF_INET ? 4 : 16);
 	nl_attr(m, IFA_ADDRESS, b, family == AF_INET ? 4 : 16);
 }
@@ -81,7 +82,7 @@ static void add_default(struct nl *m, int index, int family, const char *via)
 				    .rtm_type = via ? RTN_UNICAST : RTN_LOCAL };
 	uint8_t b[16];
 
-	nl_begin(m, RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, &head, sizeof head);
+	nl_begin(m, RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE, &head, sizeof head);
 	nl_attr_u32(m, RTA_OIF, (uint32_t)index);
 	if (via && inet_pton(family, via, b) == 1)
 		nl_attr(m, RTA_GATEWAY, b, family == AF_INET ? 4 : 16);
@@ -130,11 +131,11 @@ static void data(struct nl *m, uint16_t type, const void *p, size_t n)
 	nl_unnest(m);
 }
 
-static void must_equal(struct nl *m, const void *p, size_t n)
+static void compare(struct nl *m, enum nft_cmp_ops op, const void *p, size_t n)
 {
 	begin_expression(m, "cmp");
 	nl_attr_be32(m, NFTA_CMP_SREG, NFT_REG_1);
-	nl_attr_be32(m, NFTA_CMP_OP, NFT_CMP_EQ);
+	nl_attr_be32(m, NFTA_CMP_OP, op);
 	data(m, NFTA_CMP_DATA, p, n);
 	end_expression(m);
 }
@@ -145,10 +146,10 @@ static void match_meta(struct nl *m, uint32_t key, uint8_t value)
 	nl_attr_be32(m, NFTA_META_KEY, key);
 	nl_attr_be32(m, NFTA_META_DREG, NFT_REG_1);
 	end_expression(m);
-	must_equal(m, &value, 1);
+	compare(m, NFT_CMP_EQ, &value, 1);
 }
 
-static void match_bytes(struct nl *m, uint32_t base, uint32_t offset, const void *p, size_t n)
+static void match_bytes(struct nl *m, enum nft_cmp_ops op, uint32_t base, uint32_t offset, const void *p, size_t n)
 {
 	begin_expression(m, "payload");
 	nl_attr_be32(m, NFTA_PAYLOAD_DREG, NFT_REG_1);
@@ -156,7 +157,7 @@ static void match_bytes(struct nl *m, uint32_t base, uint32_t offset, const void
 	nl_attr_be32(m, NFTA_PAYLOAD_OFFSET, offset);
 	nl_attr_be32(m, NFTA_PAYLOAD_LEN, (uint32_t)n);
 	end_expression(m);
-	must_equal(m, p, n);
+	compare(m, op, p, n);
 }
 
 static void to_listener(struct nl *m, uint16_t port)
@@ -181,13 +182,13 @@ static void begin_rule(struct nl *m)
 	nl_nest(m, NFTA_RULE_EXPRESSIONS);
 }
 
-static void end_rule_accept(struct nl *m)
+static void end_rule(struct nl *m, uint32_t verdict)
 {
 	begin_expression(m, "immediate");
 	nl_attr_be32(m, NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
 	nl_nest(m, NFTA_IMMEDIATE_DATA);
 	nl_nest(m, NFTA_DATA_VERDICT);
-	nl_attr_be32(m, NFTA_VERDICT_CODE, NF_ACCEPT);
+	nl_attr_be32(m, NFTA_VERDICT_CODE, verdict);
 	nl_unnest(m);
 	nl_unnest(m);
 	end_expression(m);
@@ -207,46 +208,67 @@ static void add_chain(struct nl *m, const char *name, uint32_t hook)
 	nl_attr_z(m, NFTA_CHAIN_TYPE, "filter");
 }
 
-static void add_rules(struct nl *m)
+static void table(struct nl *m, uint16_t message)
 {
-	static const uint8_t echo6 = 128, solicit = 135, advertise = 136;
+	nl_begin(m, (uint16_t)(NFNL_SUBSYS_NFTABLES << 8 | message), NLM_F_ACK | (message == NFT_MSG_NEWTABLE ? NLM_F_CREATE : 0), &inet, sizeof inet);
+	nl_attr_z(m, NFTA_TABLE_NAME, "gate");
+}
+
+/* All in one step. `again`: there may be rules of before, which they replace. */
+static void add_rules(struct nl *m, bool again)
+{
+	static const uint8_t echo4 = 8, echo6 = 128, solicit = 135, advertise = 136;
 	const struct nfgenmsg batch = { .res_id = htons(NFNL_SUBSYS_NFTABLES) };
-	uint8_t gate4[4], gate6[16];
+	uint8_t gate4[4], gate6[16], box4[4], box6[16];
 
 	(void)inet_pton(AF_INET, GATE_ADDR4, gate4);
 	(void)inet_pton(AF_INET6, GATE_ADDR6, gate6);
+	(void)inet_pton(AF_INET, GATE_BOX4, box4);
+	(void)inet_pton(AF_INET6, GATE_BOX6, box6);
 	nl_begin(m, NFNL_MSG_BATCH_BEGIN, 0, &batch, sizeof batch);
-	nl_begin(m, NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWTABLE, NLM_F_ACK | NLM_F_CREATE, &inet, sizeof inet);
-	nl_attr_z(m, NFTA_TABLE_NAME, "gate");
+	table(m, NFT_MSG_NEWTABLE);
+	if (again) {
+		table(m, NFT_MSG_DELTABLE);
+		table(m, NFT_MSG_NEWTABLE);
+	}
 	add_chain(m, "arriving", NF_INET_PRE_ROUTING);
 	add_chain(m, "passing", NF_INET_FORWARD);
+	begin_rule(m); /* nobody else speaks here */
+	match_meta(m, NFT_META_NFPROTO, NFPROTO_IPV4);
+	match_bytes(m, NFT_CMP_NEQ, NFT_PAYLOAD_NETWORK_HEADER, 12, box4, sizeof box4);
+	end_rule(m, NF_DROP);
+	begin_rule(m);
+	match_meta(m, NFT_META_NFPROTO, NFPROTO_IPV6);
+	match_bytes(m, NFT_CMP_NEQ, NFT_PAYLOAD_NETWORK_HEADER, 8, box6, sizeof box6);
+	end_rule(m, NF_DROP);
 	begin_rule(m); /* connections: to the listener */
 	match_meta(m, NFT_META_L4PROTO, IPPROTO_TCP);
 	to_listener(m, TCP_PORT);
-	end_rule_accept(m);
+	end_rule(m, NF_ACCEPT);
 	begin_rule(m); /* else to the kernel, which answers that nobody listens */
 	match_meta(m, NFT_META_L4PROTO, IPPROTO_TCP);
-	end_rule_accept(m);
+	end_rule(m, NF_ACCEPT);
 	begin_rule(m); /* datagrams: to the name service, or nobody */
 	match_meta(m, NFT_META_L4PROTO, IPPROTO_UDP);
-	end_rule_accept(m);
+	end_rule(m, NF_ACCEPT);
 	begin_rule(m); /* an echo of the gateway itself and of nobody else, though all addresses are local */
 	match_meta(m, NFT_META_NFPROTO, NFPROTO_IPV4);
 	match_meta(m, NFT_META_L4PROTO, IPPROTO_ICMP);
-	match_bytes(m, NFT_PAYLOAD_NETWORK_HEADER, 16, gate4, sizeof gate4);
-	end_rule_accept(m);
+	match_bytes(m, NFT_CMP_EQ, NFT_PAYLOAD_TRANSPORT_HEADER, 0, &echo4, 1);
+	match_bytes(m, NFT_CMP_EQ, NFT_PAYLOAD_NETWORK_HEADER, 16, gate4, sizeof gate4);
+	end_rule(m, NF_ACCEPT);
 	begin_rule(m);
 	match_meta(m, NFT_META_NFPROTO, NFPROTO_IPV6);
 	match_meta(m, NFT_META_L4PROTO, IPPROTO_ICMPV6);
-	match_bytes(m, NFT_PAYLOAD_TRANSPORT_HEADER, 0, &echo6, 1);
-	match_bytes(m, NFT_PAYLOAD_NETWORK_HEADER, 24, gate6, sizeof gate6);
-	end_rule_accept(m);
+	match_bytes(m, NFT_CMP_EQ, NFT_PAYLOAD_TRANSPORT_HEADER, 0, &echo6, 1);
+	match_bytes(m, NFT_CMP_EQ, NFT_PAYLOAD_NETWORK_HEADER, 24, gate6, sizeof gate6);
+	end_rule(m, NF_ACCEPT);
 	for (int i = 0; i < 2; i++) { /* without neighbour discovery IPv6 looks dead */
 		begin_rule(m);
 		match_meta(m, NFT_META_NFPROTO, NFPROTO_IPV6);
 		match_meta(m, NFT_META_L4PROTO, IPPROTO_ICMPV6);
-		match_bytes(m, NFT_PAYLOAD_TRANSPORT_HEADER, 0, i ? &advertise : &solicit, 1);
-		end_rule_accept(m);
+		match_bytes(m, NFT_CMP_EQ, NFT_PAYLOAD_TRANSPORT_HEADER, 0, i ? &advertise : &solicit, 1);
+		end_rule(m, NF_ACCEPT);
 	}
 	nl_begin(m, NFNL_MSG_BATCH_END, 0, &batch, sizeof batch);
 }
@@ -254,7 +276,7 @@ static void add_rules(struct nl *m)
 /* --- making one --- */
 
 struct making {
-	int inside;
+	int inside; /* negative: the gate has a tap */
 	bool v6;
 	const char *step; /* that failed */
 	struct nl m;
@@ -326,17 +348,18 @@ static int fill_gate(void *ctx, int proc)
 	nl_init(&k->m);
 	/* First of all the rules: there is no moment in which a link is up without them. */
 	k->step = "set its rules (kernel modules nf_tables, nft_tproxy)";
-	add_rules(&k->m);
+	add_rules(&k->m, k->inside < 0);
 	rc = nl_talk(rules, &k->m);
 	if (rc < 0)
 		return rc;
-	k->step = "make its link (kernel module veth)";
-	add_link_pair(&k->m, k->inside);
-	rc = nl_talk(route, &k->m);
-	if (rc < 0)
-		return rc;
+	if (k->inside >= 0) {
+		k->step = "make its link (kernel module veth)";
+		add_link_pair(&k->m, k->inside);
+		if ((rc = nl_talk(route, &k->m)) < 0)
+			return rc;
+	}
 	k->step = "give it addresses";
-	int link = index_of("gate");
+	int link = index_of(k->inside >= 0 ? "gate" : TAP_NAME);
 	return link < 0 ? link : configure(&k->m, route, link, addr, none, k->v6);
 }
 
@@ -373,10 +396,35 @@ int gate_new(struct netns_maker *m, int inside, struct err *e)
 	return rc < 0 ? rc : take_fd(&gate);
 }
 
+int gate_raise(struct netns_maker *m, int tap, struct err *e)
+{
+	struct making *k = xcalloc(1, sizeof *k);
+
+	k->inside = -EBADF;
+	k->step = "enter its namespace";
+	int rc = netns_in(m, tap, fill_gate, k);
+	if (rc < 0)
+		(void)err_sys(e, ERR_UNAVAILABLE, -rc, "make a gate to the network: %s", k->step);
+	free(k);
+	return rc;
+}
+
+/* Whoever has the tap open would find it gone for good if it was taken away. */
+static void lower_tap(void)
+{
+	struct ifreq r = { .ifr_name = TAP_NAME };
+	auto_fd int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd >= 0)
+		(void)ioctl(fd, SIOCSIFFLAGS, &r);
+}
+
 void gate_cut(struct netns_maker *m, int gate)
 {
-	if (netns_enter(gate) == 0)
+	if (netns_enter(gate) == 0) {
 		drop_link("gate");
+		lower_tap();
+	}
 	(void)netns_enter(m->own);
 }
 

@@ -7,10 +7,12 @@
  * sockets are handed to the edge, which has no part in the namespace itself. Without listeners everything is refused: a gate that nobody
  * serves is closed.
  *
- * The host's own interfaces, routes and rules are never touched. Sources that are not the sandbox's, and destinations that the kernel
- * takes for nonsense from outside (127/8, 0/8, ::1), die in its routing.
+ * The host's own interfaces, routes and rules are never touched. Sources that are not the sandbox's are dropped first of all (each would get an entry in the
+ * kernel's table of neighbours, of which the host has one for everybody), and destinations that it takes for nonsense from outside (127/8,
+ * 0/8, ::1) die in its routing.
  *
- * A gate lives as long as a descriptor of its namespace or one of its sockets; with it goes the sandbox's interface. */
+ * The sandbox's end is a veth, or the tap of a virtual machine (tap.h), which is in the gate itself. A gate lives as long as a descriptor of its
+ * namespace, one of its sockets or that tap; with it goes the sandbox's interface. */
 #ifndef CAISSON_WARDEN_GATE_H
 #define CAISSON_WARDEN_GATE_H
 
@@ -21,7 +23,9 @@
 /* A new gate for the network namespace `inside` (fresh, or of a live sandbox without one). Returns the gate's namespace, or a negative
  * errno with the reason. */
 int gate_new(struct netns_maker *m, int inside, struct err *e);
-/* Takes the sandbox's interface away; open connections die. */
+/* Makes a gate of the namespace of a tap: 0 or a negative errno with the reason. Also of one that was a gate before. */
+int gate_raise(struct netns_maker *m, int tap, struct err *e);
+/* Takes the sandbox's interface away (a tap goes down); open connections die. */
 void gate_cut(struct netns_maker *m, int gate);
 /* The sockets of a gate, for the edge. */
 int gate_listen(struct netns_maker *m, int gate, int ret_fds[static EDGE_GATE_FDS], struct err *e);

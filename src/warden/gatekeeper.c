@@ -139,7 +139,7 @@ void gatekeeper_hand(struct gatekeeper *k, const char *id, int gate)
 		close_fd(fds[i]);
 }
 
-int gatekeeper_attach(struct gatekeeper *k, const char *id, int inside, int *ret_gate, struct err *e)
+int gatekeeper_ready(struct gatekeeper *k, struct err *e)
 {
 	int rc = 0;
 
@@ -149,16 +149,7 @@ int gatekeeper_attach(struct gatekeeper *k, const char *id, int inside, int *ret
 		k->hand_all |= k->again_ms != 0; /* one has ended: the other sandboxes' gates are without one */
 		rc = start(k, e);
 	}
-	if (rc == 0)
-		rc = wait_ready(k, e);
-	if (rc < 0)
-		return rc;
-	int gate = gate_new(k->netns, inside, e);
-	if (gate < 0)
-		return gate;
-	gatekeeper_hand(k, id, gate);
-	*ret_gate = gate;
-	return 0;
+	return rc < 0 ? rc : wait_ready(k, e);
 }
 
 void gatekeeper_detach(struct gatekeeper *k, const char *id, int *gate)

@@ -24,8 +24,8 @@ void gatekeeper_init(struct gatekeeper *k, char *const *command, struct netns_ma
 /* Ends the edge; the gates are the sandboxes' still. */
 void gatekeeper_done(struct gatekeeper *k);
 
-/* A gate for the network namespace `inside`; its namespace goes to *ret_gate. */
-int gatekeeper_attach(struct gatekeeper *k, const char *id, int inside, int *ret_gate, struct err *e);
+/* Sees that the edge runs and has given up its rights: to be called before a gate is made. */
+int gatekeeper_ready(struct gatekeeper *k, struct err *e);
 /* The edge lets go of it and the sandbox's interface goes. *gate is closed. */
 void gatekeeper_detach(struct gatekeeper *k, const char *id, int *gate);
 
@@ -35,6 +35,7 @@ void gatekeeper_ended(struct gatekeeper *k);
 int gatekeeper_due(const struct gatekeeper *k);
 /* Starts it again if it is time. True: it runs, and every gate must be handed over (gatekeeper_hand). */
 bool gatekeeper_again(struct gatekeeper *k);
+/* The sockets of the gate with that namespace go to the edge. */
 void gatekeeper_hand(struct gatekeeper *k, const char *id, int gate);
 
 #endif

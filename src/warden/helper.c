@@ -1,5 +1,7 @@
 #include "warden/helper.h"
 
+#include "warden/gate.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -12,7 +14,8 @@
 
 enum { SOCKET = 3, DISKS = 4 }; /* all that the child keeps */
 
-enum order_kind { ORDER_TRASH = 1, ORDER_DISK, ORDER_NAMESPACE, ORDER_LET_GO };
+enum order_kind { ORDER_TRASH = 1, ORDER_DISK, ORDER_NAMESPACE, ORDER_GATE, ORDER_LET_GO };
+enum { FDS_MAX = 2 }; /* with a message */
 
 struct order {
 	enum order_kind kind;
@@ -28,50 +31,52 @@ struct delivery {
 	struct order order;
 };
 
-/* One message with at most one descriptor; fd negative: none. */
-static bool put(int socket, const void *bytes, size_t n, int fd, int flags)
+/* One message with its descriptors, of which the first negative one is the end. */
+static bool put(int socket, const void *bytes, size_t n, const int fds[static FDS_MAX], int flags)
 {
+	const size_t size = fds[0] < 0 ? 0 : fds[1] < 0 ? sizeof(int) : 2 * sizeof(int);
 	union {
 		struct cmsghdr head;
-		char space[CMSG_SPACE(sizeof(int))];
+		char space[CMSG_SPACE(sizeof(int) * FDS_MAX)];
 	} control = { 0 };
 	struct iovec v = { (void *)(uintptr_t)bytes, n };
 	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1 };
 
-	if (fd >= 0) {
+	if (size) {
 		m.msg_control = &control;
-		m.msg_controllen = sizeof control;
-		control.head = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
-		memcpy(CMSG_DATA(&control.head), &fd, sizeof fd);
+		m.msg_controllen = CMSG_SPACE(size);
+		control.head = (struct cmsghdr){ .cmsg_len = CMSG_LEN(size), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
+		memcpy(CMSG_DATA(&control.head), fds, size);
 	}
 	return sendmsg(socket, &m, flags | MSG_NOSIGNAL) == (ssize_t)n;
 }
 
-static ssize_t get(int socket, void *bytes, size_t n, int *ret_fd, int flags)
+static ssize_t get(int socket, void *bytes, size_t n, int ret_fds[static FDS_MAX], int flags)
 {
 	union {
 		struct cmsghdr head;
-		char space[CMSG_SPACE(sizeof(int))];
+		char space[CMSG_SPACE(sizeof(int) * FDS_MAX)];
 	} control;
 	struct iovec v = { bytes, n };
 	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
 	ssize_t got = recvmsg(socket, &m, flags | MSG_CMSG_CLOEXEC);
 
-	*ret_fd = -EBADF;
+	ret_fds[0] = ret_fds[1] = -EBADF;
 	if (got < 0)
 		return -errno;
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 	if (c && c->cmsg_type == SCM_RIGHTS)
-		memcpy(ret_fd, CMSG_DATA(c), sizeof *ret_fd);
+		memcpy(ret_fds, CMSG_DATA(c), MIN(c->cmsg_len - CMSG_LEN(0), sizeof(int) * FDS_MAX));
 	return got;
 }
 
 /* --- in the child --- */
 
-static void deliver(const struct order *o, int rc, unsigned loop, int fd)
+static void deliver(const struct order *o, int rc, unsigned loop, int fd, int second)
 {
 	const struct delivery d = { .rc = rc, .loop = loop, .order = *o };
-	(void)put(SOCKET, &d, sizeof d, rc == 0 ? fd : -EBADF, 0);
+	const int fds[FDS_MAX] = { rc == 0 ? fd : -EBADF, rc == 0 ? second : -EBADF };
+	(void)put(SOCKET, &d, sizeof d, fds, 0);
 }
 
 static void make_disk(struct place *p, const struct order *o)
@@ -80,14 +85,21 @@ static void make_disk(struct place *p, const struct order *o)
 	struct err e;
 
 	int rc = disk_make_file(p, o->name, o->mib, o->journal, &d, &e);
-	deliver(o, rc, d.loop, d.mount);
+	deliver(o, rc, d.loop, d.mount, -EBADF);
 	disk_close(&d);
 }
 
 static void make_namespace(struct place *p, const struct order *o)
 {
 	auto_fd int fd = netns_new(&p->netns);
-	deliver(o, fd < 0 ? fd : 0, 0, fd);
+	deliver(o, fd < 0 ? fd : 0, 0, fd, -EBADF);
+}
+
+static void make_gate(struct place *p, const struct order *o)
+{
+	auto_fd int inside = netns_new(&p->netns);
+	auto_fd int gate = inside < 0 ? inside : gate_new(&p->netns, inside, NULL);
+	deliver(o, gate < 0 ? gate : 0, 0, inside, gate);
 }
 
 static void obey(struct place *p, const struct order *o, int fd)
@@ -102,6 +114,9 @@ static void obey(struct place *p, const struct order *o, int fd)
 	case ORDER_NAMESPACE:
 		make_namespace(p, o);
 		break;
+	case ORDER_GATE:
+		make_gate(p, o);
+		break;
 	}
 	close_fd(fd);
 }
@@ -115,11 +130,11 @@ static void serve(struct place *p)
 	bool trash = true;
 	unsigned orders = 0;
 	ssize_t n;
-	int fd;
+	int fds[FDS_MAX];
 
 	p->disks_fd = DISKS;
 	for (;;) {
-		n = trash && orders >= ORDERS_BEFORE_TRASH ? -EAGAIN : get(SOCKET, &o, sizeof o, &fd, trash ? MSG_DONTWAIT : 0);
+		n = trash && orders >= ORDERS_BEFORE_TRASH ? -EAGAIN : get(SOCKET, &o, sizeof o, fds, trash ? MSG_DONTWAIT : 0);
 		if (n == -EAGAIN) {
 			trash = disk_remove_trash(DISKS, 1);
 			orders = 0;
@@ -131,7 +146,7 @@ static void serve(struct place *p)
 		trash |= o.kind == ORDER_TRASH || (o.kind == ORDER_LET_GO && o.trash);
 		if (o.kind == ORDER_DISK)
 			memcpy(made, o.name, sizeof made);
-		obey(p, &o, fd);
+		obey(p, &o, fds[0]);
 	}
 	/* The warden is gone, and with it who could use what was delivered last. */
 	char *number = strrchr(made, '-');
@@ -173,7 +188,7 @@ int helper_start(struct helper *h, const struct place *p, struct err *e)
 /* A full socket means that it is far behind: the order is dropped, and given again by the next occasion. */
 static bool give(struct helper *h, const struct order *o, int fd)
 {
-	return put(h->fd, o, sizeof *o, fd, MSG_DONTWAIT);
+	return put(h->fd, o, sizeof *o, (const int[FDS_MAX]){ fd, -EBADF }, MSG_DONTWAIT);
 }
 
 void helper_empty_trash(struct helper *h)
@@ -198,6 +213,12 @@ void helper_make_namespace(struct helper *h)
 	h->namespaces += give(h, &o, -EBADF);
 }
 
+void helper_make_gate(struct helper *h)
+{
+	const struct order o = { .kind = ORDER_GATE };
+	h->gates += give(h, &o, -EBADF);
+}
+
 void helper_let_go(struct helper *h, int fd, bool file)
 {
 	const struct order o = { .kind = ORDER_LET_GO, .trash = file };
@@ -209,32 +230,38 @@ void helper_let_go(struct helper *h, int fd, bool file)
 int helper_take(struct helper *h, struct helper_news *ret)
 {
 	struct delivery d;
-	int fd;
-	ssize_t n = get(h->fd, &d, sizeof d, &fd, MSG_DONTWAIT);
+	int fds[FDS_MAX];
+	ssize_t n = get(h->fd, &d, sizeof d, fds, MSG_DONTWAIT);
 
 	if (n == -EAGAIN || n == -EINTR)
 		return -EAGAIN;
 	if (n != (ssize_t)sizeof d) {
-		h->disks = h->namespaces = 0;
-		close_fd(fd);
+		h->disks = h->namespaces = h->gates = 0;
+		close_fd(fds[0]);
+		close_fd(fds[1]);
 		return -EPIPE;
 	}
 	*ret = (struct helper_news){
-		.mib = d.order.mib, .journal = d.order.journal, .disk = { .mount = -EBADF, .loop = d.loop }, .namespace = -EBADF
+		.mib = d.order.mib, .journal = d.order.journal, .disk = { .mount = -EBADF, .loop = d.loop }, .namespace = -EBADF, .gate = -EBADF
 	};
 	memcpy(ret->name, d.order.name, sizeof ret->name);
 	if (d.order.kind == ORDER_DISK) {
 		ret->kind = HELPER_DISK;
-		ret->disk.mount = fd;
+		ret->disk.mount = fds[0];
 		h->disks -= h->disks > 0;
+	} else if (d.order.kind == ORDER_GATE) {
+		ret->kind = HELPER_GATE;
+		ret->namespace = fds[0];
+		ret->gate = fds[1];
+		h->gates -= h->gates > 0;
 	} else {
 		ret->kind = HELPER_NAMESPACE;
-		ret->namespace = fd;
+		ret->namespace = fds[0];
 		h->namespaces -= h->namespaces > 0;
 	}
 	if (d.rc < 0)
 		return d.rc == -EPIPE || d.rc == -EAGAIN ? -EIO : d.rc;
-	return fd < 0 ? -EIO : 0;
+	return fds[0] < 0 || (ret->kind == HELPER_GATE && fds[1] < 0) ? -EIO : 0;
 }
 
 void helper_stop(struct helper *h, bool wait)

@@ -12,10 +12,10 @@
 struct helper {
 	int fd;
 	pid_t pid;
-	unsigned disks, namespaces; /* asked for and not come yet */
+	unsigned disks, namespaces, gates; /* asked for and not come yet */
 };
 
-enum helper_kind { HELPER_DISK = 1, HELPER_NAMESPACE };
+enum helper_kind { HELPER_DISK = 1, HELPER_NAMESPACE, HELPER_GATE };
 
 struct helper_news {
 	enum helper_kind kind;
@@ -23,7 +23,8 @@ struct helper_news {
 	uint64_t mib;
 	bool journal;
 	struct disk disk;
-	int namespace;
+	int namespace; /* of a sandbox */
+	int gate;      /* HELPER_GATE: and of its gate */
 };
 
 /* Forks; before the warden holds anything of the daemon's that must not stay open in the child. */
@@ -31,6 +32,7 @@ int helper_start(struct helper *h, const struct place *p, struct err *e);
 void helper_empty_trash(struct helper *h);
 bool helper_make_disk(struct helper *h, const char *name, uint64_t mib, bool journal); /* false: it is gone or far behind */
 void helper_make_namespace(struct helper *h);
+void helper_make_gate(struct helper *h);
 /* The last hold on the mounts of a dead sandbox (its mount namespace) is given up there: the kernel waits more than once when it takes
  * them apart. With a file as the disk, that is in the trash already, which is emptied then. fd is taken. */
 void helper_let_go(struct helper *h, int fd, bool file);

@@ -47,7 +47,7 @@ static bool text_ends(const char *p, size_t size)
 /* Gives every descriptor its place, in the order of the enum. */
 static int sort(const struct message *m, struct machine_fds *ret, struct err *e)
 {
-	uint32_t wanted = vmm_plan_fds(&m->rq.plan) & ~VMM_FD_BIT(VMM_FD_IMAGE);
+	uint32_t wanted = MACHINE_GIVEN(&m->rq.plan);
 	size_t at = 0;
 
 	if (m->too_many || m->n != (size_t)__builtin_popcount(wanted) + 1)
@@ -67,6 +67,8 @@ static int start(struct warden *w, const struct message *m, struct err *e)
 
 	if (wrong)
 		return err_set(e, ERR_INVALID, EINVAL, "%s", wrong);
+	if (rq->network > 1 || rq->zero || (rq->network && !rq->plan.tap))
+		return err_set(e, ERR_INVALID, EINVAL, "network: 0 or 1, and 1 only with a tap");
 	if (!text_ends(rq->image_digest, sizeof rq->image_digest) || !request_digest_valid(rq->image_digest))
 		return err_set(e, ERR_INVALID, EINVAL, "image: not a digest");
 	if (old && old->record.machine && old->life != LIFE_RUNNING)
@@ -117,6 +119,17 @@ static int end(struct warden *w, const struct message *m, struct err *e)
 	return 1;
 }
 
+static int network(struct warden *w, const struct message *m, struct err *e)
+{
+	struct sandbox *s = warden_find(w, m->rq.id);
+
+	if (m->rq.network > 1)
+		return err_set(e, ERR_INVALID, EINVAL, "network: 0 or 1");
+	if (!s || !s->record.machine || s->life != LIFE_RUNNING)
+		return err_set(e, ERR_NOT_FOUND, ESRCH, "there is no machine %s that runs", m->rq.id);
+	return sandbox_network(&w->keeper, s, m->rq.network, e);
+}
+
 static const struct entry {
 	const char *name;
 	/* 0 = done, answer it; 1 = answered already or later; negative = failed, e says why */
@@ -124,6 +137,7 @@ static const struct entry {
 } table[MACHINE_LAST + 1] = {
 	[MACHINE_START] = { "machine-start", start },
 	[MACHINE_END] = { "machine-end", end },
+	[MACHINE_NETWORK] = { "machine-network", network },
 };
 
 static void handle(struct warden *w, struct message *m)

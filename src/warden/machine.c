@@ -1,6 +1,7 @@
 #include "warden/machine.h"
 
 #include "sys/process.h"
+#include "warden/tap.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -42,12 +43,12 @@ static bool is_listener(int fd)
 /* A folder, above all, would be a way out of the empty root. Those that its plan does not take are not there. */
 static const char *wrong_descriptor(const struct machine_fds *fds, const struct vmm_plan *plan, uint64_t *ret_disk_bytes)
 {
-	static const char *const named[VMM_FDS] = { "image", "disk", "guest", "qmp", "ram", "initrd", "kernel" };
+	static const char *const named[VMM_FDS] = { "image", "disk", "guest", "qmp", "ram", "initrd", "kernel", "tap" };
 	struct stat st;
 
-	for (int fd = VMM_FD_DISK; fd < VMM_FD_END; fd++) {
+	for (int fd = VMM_FD_FIRST; fd < VMM_FD_END; fd++) {
 		int one = fds->vmm[fd - VMM_FD_FIRST];
-		if (!(vmm_plan_fds(plan) & VMM_FD_BIT(fd)))
+		if (!(MACHINE_GIVEN(plan) & VMM_FD_BIT(fd)))
 			continue;
 		bool right = fd == VMM_FD_GUEST || fd == VMM_FD_QMP ? is_listener(one) : fd == VMM_FD_RAM ? is_memory_file(one, &st) : is_file(one, &st);
 		if (right && fd == VMM_FD_RAM)
@@ -107,9 +108,28 @@ static int launch(struct keeper *k, struct machine_root *root, struct sandbox *s
 		/* Its disk is as large as it may become. What it saves of itself goes to memory files, which count against its group. */
 		.file_bytes_max = MAX(disk_bytes, limit_mib * MIB),
 	};
-	rc = sandbox_clone(k, s, &in, offered, INSIDE_VMM_END, group, e);
+	auto_fd int net = pool_namespace_get(k->pool, e);
+	rc = net < 0 ? net : sandbox_clone(k, s, &in, offered, INSIDE_VMM_END, group, net, e);
 	vmm_argv_free(argv);
 	return rc;
+}
+
+/* Its tap; and the gate around that, if it has a network. */
+static int make_tap(struct keeper *k, struct sandbox *s, struct err *e)
+{
+	int rc = s->record.network ? gatekeeper_ready(k->gates, e) : 0;
+	auto_fd int in = rc < 0 ? rc : pool_namespace_get(k->pool, e);
+	auto_fd int tap = in < 0 ? in : tap_new(&k->place->netns, in, e);
+
+	if (tap < 0)
+		return tap;
+	if (s->record.network) {
+		if ((rc = gate_raise(&k->place->netns, in, e)) < 0)
+			return rc;
+		s->gate = take_fd(&in);
+		gatekeeper_hand(k->gates, s->record.id, s->gate);
+	}
+	return take_fd(&tap);
 }
 
 /* A process without a record would be nobody's. */
@@ -131,7 +151,8 @@ int machine_start(struct keeper *k, struct machine_root *root, struct sandbox *s
 	int own[VMM_FDS];
 
 	*r = (struct record){ .magic = RECORD_MAGIC, .size = sizeof *r, .machine = 1, .ephemeral = 1, .disk_kind = DISK_MEMORY,
-			      .memory_mib = rq->plan.memory_mib, .cpu_millis = rq->plan.cpu_millis, .pids = THREADS_MAX };
+			      .memory_mib = rq->plan.memory_mib, .cpu_millis = rq->plan.cpu_millis, .pids = THREADS_MAX,
+			      .network = rq->network };
 	memcpy(r->id, rq->id, sizeof r->id);
 	memcpy(r->image_digest, rq->image_digest, sizeof r->image_digest);
 	memcpy(r->boot_id, k->place->boot_id, sizeof k->place->boot_id);
@@ -150,6 +171,10 @@ int machine_start(struct keeper *k, struct machine_root *root, struct sandbox *s
 		rc = err_sys(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_UNAVAILABLE, errno, "open the file system of the image %s", rq->image_digest);
 	else if (!(s->slot = pool_slot_get(k->pool, e)))
 		rc = -EAGAIN;
+	auto_fd int tap = rc == 0 && rq->plan.tap ? make_tap(k, s, e) : -EBADF;
+	if (rc == 0 && rq->plan.tap && tap < 0)
+		rc = tap;
+	own[VMM_FD_TAP - VMM_FD_FIRST] = tap;
 	/* Before there is a process, so that a warden that comes after a sudden end knows what to sweep. */
 	if (rc == 0 && (rc = record_write(k->place->state_fd, r)) < 0)
 		(void)err_sys(e, ERR_UNAVAILABLE, -rc, "write the machine's record");
@@ -167,6 +192,7 @@ int machine_start(struct keeper *k, struct machine_root *root, struct sandbox *s
 		pool_slot_rest(k->pool, s->slot);
 		return 0;
 	}
+	gatekeeper_detach(k->gates, s->record.id, &s->gate);
 	sandbox_undo_clone(k, s);
 	record_remove(k->place->state_fd, r->id);
 	pool_image_put(k->pool, rq->image_digest);

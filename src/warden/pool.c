@@ -4,6 +4,7 @@
 #include "sys/mnt.h"
 #include "sys/netns.h"
 #include "sys/process.h"
+#include "warden/gate.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -58,6 +59,11 @@ void pool_close(struct pool *p, bool empty)
 	}
 	while (p->namespace_count)
 		close_fd(p->namespaces[--p->namespace_count]);
+	while (p->gate_count) {
+		const struct spare_gate *g = &p->gates[--p->gate_count];
+		close_fd(g->inside);
+		close_fd(g->gate);
+	}
 	free(take_ptr(&p->namespaces));
 	while (p->disks) {
 		struct spare_disk *d = p->disks;
@@ -210,6 +216,30 @@ int pool_namespace_get(struct pool *p, struct err *e)
 	return fd;
 }
 
+/* Two milliseconds each, so that they are worth having; and a third of a megabyte, so that only who needs them has them. */
+static void order_gate(struct pool *p)
+{
+	if (p->gates_wanted && p->gate_count < POOL_GATES && !p->gates_failing && p->space_helper->gates == 0)
+		helper_make_gate(p->space_helper);
+}
+
+int pool_gate_get(struct pool *p, struct spare_gate *ret, struct err *e)
+{
+	p->gates_wanted = true;
+	if (p->gate_count <= POOL_GATES / 4)
+		order_gate(p);
+	if (p->gate_count) {
+		*ret = p->gates[--p->gate_count];
+		return 0;
+	}
+	auto_fd int inside = pool_namespace_get(p, e);
+	int gate = inside < 0 ? inside : gate_new(&p->place->netns, inside, e);
+	if (gate < 0)
+		return gate;
+	*ret = (struct spare_gate){ take_fd(&inside), gate };
+	return 0;
+}
+
 static bool make_disk(struct pool *p, uint64_t mib, bool journal)
 {
 	char name[SPARE_NAME_MAX];
@@ -303,14 +333,19 @@ bool pool_take(struct pool *p, struct helper *from)
 	if (rc == -EPIPE) { /* whoever asks for a disk or a namespace gets it made on the spot, or is told why not */
 		p->disks_failing |= from == p->disk_helper;
 		p->namespaces_failing |= from == p->space_helper;
+		p->gates_failing |= from == p->space_helper;
 		return false;
 	}
 	if (rc < 0) {
-		log_warn("msg=\"no %s can be made in advance\" errno=%d", news.kind == HELPER_DISK ? "disk" : "network namespace", -rc);
+		static const char *const what[] = { [HELPER_DISK] = "disk", [HELPER_NAMESPACE] = "network namespace", [HELPER_GATE] = "gate" };
+		log_warn("msg=\"no %s can be made in advance\" errno=%d", what[news.kind], -rc);
 		p->disks_failing |= news.kind == HELPER_DISK;
 		p->namespaces_failing |= news.kind == HELPER_NAMESPACE;
+		p->gates_failing |= news.kind == HELPER_GATE;
 	} else if (news.kind == HELPER_DISK) {
 		keep_disk(p, &news);
+	} else if (news.kind == HELPER_GATE) {
+		p->gates[p->gate_count++] = (struct spare_gate){ news.namespace, news.gate };
 	} else {
 		p->namespaces[p->namespace_count++] = news.namespace;
 	}
@@ -320,6 +355,7 @@ bool pool_take(struct pool *p, struct helper *from)
 void pool_fill(struct pool *p)
 {
 	order_namespace(p);
+	order_gate(p);
 	order_disk(p);
 	drop_stale_disks(p);
 }

@@ -1,4 +1,4 @@
-/* What is made in advance or kept for the next sandbox: network namespaces, uid slots with their user namespace and their view of
+/* What is made in advance or kept for the next sandbox: network namespaces, some with their gate, uid slots with their user namespace and their view of
  * an image, disks; and the images in use.
  *
  * A network namespace is handed out once: what a tenant left in it (TIME_WAIT, port clashes) must not reach the next. A uid
@@ -33,6 +33,12 @@ struct spare_disk {
 	struct spare_disk *next;
 };
 
+struct spare_gate { /* a sandbox's namespace and, linked to it, the gate's */
+	int inside, gate;
+};
+
+enum { POOL_GATES = 8 };
+
 struct pool {
 	struct place *place;
 	struct helper *disk_helper, *space_helper;
@@ -42,10 +48,13 @@ struct pool {
 	unsigned slots_live, slots_free;
 	int *namespaces;
 	unsigned namespace_count, namespace_max;
+	struct spare_gate gates[POOL_GATES];
+	unsigned gate_count;
+	bool gates_wanted; /* somebody has asked for one */
 	struct spare_disk *disks;
 	unsigned disk_count, disk_max;
 	uint64_t disk_mib, disk_serial; /* size asked for last; 0 = nobody asked */
-	bool disks_failing, namespaces_failing;
+	bool disks_failing, namespaces_failing, gates_failing;
 };
 
 int pool_open(struct pool *p, struct place *place, struct helper *disk_helper, struct helper *space_helper, struct err *e);
@@ -64,6 +73,8 @@ int pool_slot_lower(struct pool *p, struct slot *s, struct image_use *image, str
 void pool_slot_rest(struct pool *p, struct slot *s);
 
 int pool_namespace_get(struct pool *p, struct err *e);
+/* One with its gate. */
+int pool_gate_get(struct pool *p, struct spare_gate *ret, struct err *e);
 /* A disk of its own under this id. -EINPROGRESS: none is at hand and the helper makes one; ask pool_disk_take when it has delivered. */
 int pool_disk_get(struct pool *p, const char *id, uint64_t mib, bool journal, struct disk *ret, struct err *e);
 /* As before, but 1 (not yet) instead of another order; once the helper cannot, it is made on the spot. */

@@ -5,6 +5,7 @@
 #include "sys/netns.h"
 #include "sys/process.h"
 #include "warden/inside.h"
+#include "warden/tap.h"
 #include "warden/volume.h"
 
 #include <errno.h>
@@ -130,18 +131,12 @@ static int see_it_through(struct keeper *k, struct sandbox *s, struct inside *in
 }
 
 /* The clone itself and the handshake; everything it is given exists. On success record.pid and pidfd are set. */
-static int clone_into(struct keeper *k, struct sandbox *s, struct inside *in, int cgroup_fd, struct err *e)
+static int clone_into(struct keeper *k, struct sandbox *s, struct inside *in, int cgroup_fd, int net, struct err *e)
 {
 	int pidfd = -EBADF, status;
 	const uint64_t flags = CLONE_FILES | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS; /* cgroup: inside.c */
 
-	auto_fd int net = pool_namespace_get(k->pool, e);
-	if (net < 0)
-		return net;
-	int rc = 0;
-	if (s->record.network && (rc = gatekeeper_attach(k->gates, s->record.id, net, &s->gate, e)) < 0)
-		return rc;
-	rc = netns_enter(net); /* from inside the new user namespace it would be refused */
+	int rc = netns_enter(net); /* from inside the new user namespace it would be refused */
 	if (rc < 0 || (rc = stage_enter(&k->place->stage)) < 0) {
 		(void)netns_enter(k->place->netns.own);
 		return err_sys(e, ERR_UNAVAILABLE, -rc, "enter the namespaces that the sandbox gets");
@@ -163,7 +158,7 @@ static int clone_into(struct keeper *k, struct sandbox *s, struct inside *in, in
 	return 0;
 }
 
-int sandbox_clone(struct keeper *k, struct sandbox *s, struct inside *in, const int *offered, int offered_end, int group, struct err *e)
+int sandbox_clone(struct keeper *k, struct sandbox *s, struct inside *in, const int *offered, int offered_end, int group, int net, struct err *e)
 {
 	int rc = offer_descriptors(offered, offered_end), huge_off = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0);
 
@@ -176,7 +171,7 @@ int sandbox_clone(struct keeper *k, struct sandbox *s, struct inside *in, const 
 	if (rc < 0)
 		(void)err_sys(e, ERR_UNAVAILABLE, -rc, "place the sandbox's descriptors");
 	else
-		rc = clone_into(k, s, in, group, e);
+		rc = clone_into(k, s, in, group, net, e);
 	if (in->vmm && huge_off == 0)
 		(void)prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
 	(void)offer_descriptors(NULL, offered_end);
@@ -190,6 +185,21 @@ static int mount_volumes(const struct keeper *k, const struct sandbox *s, const 
 		if ((ret[i] = volume_mount(k->place, &rq->volumes[i], s->slot->userns, e)) < 0)
 			return ret[i];
 	return 0;
+}
+
+/* A network namespace for a new sandbox; with a gate, if it is to have one. */
+static int make_network(struct keeper *k, struct sandbox *s, struct err *e)
+{
+	struct spare_gate made;
+	int rc;
+
+	if (!s->record.network)
+		return pool_namespace_get(k->pool, e);
+	if ((rc = gatekeeper_ready(k->gates, e)) < 0 || (rc = pool_gate_get(k->pool, &made, e)) < 0)
+		return rc;
+	s->gate = made.gate;
+	gatekeeper_hand(k->gates, s->record.id, s->gate);
+	return made.inside;
 }
 
 /* From a mounted root to a running guest. */
@@ -230,9 +240,10 @@ static int launch(struct keeper *k, struct sandbox *s, const struct warden_reque
 	offered[INSIDE_GUEST] = k->place->guest_fd;
 	offered[INSIDE_LISTEN] = listener;
 	offered[INSIDE_CGROUP] = group;
-	rc = mount_volumes(k, s, rq, offered + INSIDE_VOLUME, e);
+	auto_fd int net = make_network(k, s, e);
+	rc = net < 0 ? net : mount_volumes(k, s, rq, offered + INSIDE_VOLUME, e);
 	if (rc == 0)
-		rc = sandbox_clone(k, s, &in, offered, INSIDE_VOLUME + (int)rq->volumes_n, group, e);
+		rc = sandbox_clone(k, s, &in, offered, INSIDE_VOLUME + (int)rq->volumes_n, group, net, e);
 	for (int i = INSIDE_VOLUME; i < INSIDE_GUEST_END; i++)
 		close_fd(offered[i]);
 	return rc;
@@ -551,7 +562,7 @@ void sandbox_let_go(struct keeper *k, struct sandbox *s)
 }
 
 /* The namespace of its first process is the initial user namespace's: nobody inside has a say over it. */
-static int attach_live(struct keeper *k, struct sandbox *s, struct err *e)
+static int gate_for_process(struct keeper *k, const struct sandbox *s, struct err *e)
 {
 	char path[40];
 
@@ -559,7 +570,31 @@ static int attach_live(struct keeper *k, struct sandbox *s, struct err *e)
 	auto_fd int inside = open(path, O_RDONLY | O_CLOEXEC);
 	if (inside < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "open the sandbox's network namespace");
-	return gatekeeper_attach(k->gates, s->record.id, inside, &s->gate, e);
+	return gate_new(k->gates->netns, inside, e);
+}
+
+/* Not the namespace of the process: its tap's. */
+static int gate_for_machine(struct keeper *k, const struct sandbox *s, struct err *e)
+{
+	auto_fd int tap = tap_namespace(s->pidfd, VMM_FD_TAP);
+
+	if (tap < 0)
+		return err_sys(e, ERR_UNAVAILABLE, -tap, "find the machine's network device");
+	int rc = gate_raise(k->gates->netns, tap, e);
+	return rc < 0 ? rc : take_fd(&tap);
+}
+
+static int attach_live(struct keeper *k, struct sandbox *s, struct err *e)
+{
+	int rc = gatekeeper_ready(k->gates, e);
+
+	if (rc == 0)
+		rc = s->record.machine ? gate_for_machine(k, s, e) : gate_for_process(k, s, e);
+	if (rc < 0)
+		return rc;
+	s->gate = rc;
+	gatekeeper_hand(k->gates, s->record.id, s->gate);
+	return 0;
 }
 
 int sandbox_network(struct keeper *k, struct sandbox *s, bool on, struct err *e)

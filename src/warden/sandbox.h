@@ -82,8 +82,9 @@ void sandbox_adopt(struct keeper *k, struct sandbox *s, const struct record *r);
 
 
 /* For those who start something else than the guest (machine.c). The sandbox has its slot and, in `group` or in none, its cgroups;
- * `in` says what to become, `offered` what is at INSIDE_ROOT up to offered_end. On success its pid, start time and pidfd are set. */
-int sandbox_clone(struct keeper *k, struct sandbox *s, struct inside *in, const int *offered, int offered_end, int group, struct err *e);
+ * `in` says what to become, `offered` what is at INSIDE_ROOT up to offered_end, `net` is its network namespace. On success its pid, start
+ * time and pidfd are set. */
+int sandbox_clone(struct keeper *k, struct sandbox *s, struct inside *in, const int *offered, int offered_end, int group, int net, struct err *e);
 /* After a failure: the groups and the slot. */
 void sandbox_undo_clone(struct keeper *k, struct sandbox *s);
 

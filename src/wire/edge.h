@@ -16,7 +16,7 @@
 #define GATE_PREFIX4 30
 #define GATE_ADDR6 "fdca:1550:9753::1"
 #define GATE_BOX6 "fdca:1550:9753::2"
-#define GATE_PREFIX6 64
+#define GATE_PREFIX6 126 /* no more neighbours than there are: the kernel's table of them is one for the whole host */
 
 /* --- warden to edge --- */
 enum edge_gate_op { EDGE_GATE_OPEN = 1, EDGE_GATE_CLOSE };

@@ -25,8 +25,9 @@ enum tag {
 	TAG_MACHINE,
 	TAG_SEED,
 	TAG_SETUP, /* u64 time, u64 pids */
+	TAG_NETWORK, /* u8 1 if there is a link, 6 bytes address of the device */
 };
-enum { SETUP_FIELD = 16, HOSTNAME_MAX = 64, MACHINE_ID = 32 };
+enum { SETUP_FIELD = 16, NETWORK_FIELD = 7, HOSTNAME_MAX = 64, MACHINE_ID = 32 };
 enum { FIELD_HEAD = 8, RUN_FIELD = 16, OP_FIELD = 40, END_FIXED = 40, INFO_FIXED = 32 };
 
 static void put_u16(uint8_t *p, unsigned v)
@@ -384,6 +385,11 @@ int guest_setup_put(struct buf *out, uint64_t id, const struct guest_setup *s)
 	put_text(&m, TAG_MACHINE, s->machine_id);
 	if (s->seed.p)
 		(void)put_field(&m, TAG_SEED, s->seed.p, s->seed.n);
+	if (s->link != GUEST_LINK_NONE) {
+		fixed[0] = s->link == GUEST_LINK_UP;
+		memcpy(fixed + 1, s->mac, sizeof s->mac);
+		(void)put_field(&m, TAG_NETWORK, fixed, NETWORK_FIELD);
+	}
 	return send_fields(out, GUEST_SETUP, id, &m);
 }
 
@@ -419,6 +425,12 @@ static int get_setup_field(const struct field *f, struct guest_setup *s)
 		if (s->seed.p || f->bytes.n < GUEST_SEED_MIN || f->bytes.n > GUEST_SEED_MAX)
 			return -EPROTO;
 		s->seed = f->bytes;
+		return 0;
+	case TAG_NETWORK:
+		if (s->link != GUEST_LINK_NONE || f->bytes.n != NETWORK_FIELD || (uint8_t)f->bytes.p[0] > 1 || f->bytes.p[1] & 1)
+			return -EPROTO;
+		s->link = f->bytes.p[0] ? GUEST_LINK_UP : GUEST_LINK_DOWN;
+		memcpy(s->mac, f->bytes.p + 1, sizeof s->mac);
 		return 0;
 	default:
 		return -EPROTO;

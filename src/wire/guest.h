@@ -161,6 +161,9 @@ struct guest_op_request {
 int guest_op_request_put(struct buf *out, uint64_t id, const struct guest_op_request *r);
 int guest_op_request_get(struct str message, struct guest_op_request *ret);
 
+/* Whether a virtual machine has a network device, and whether that leads anywhere. */
+enum guest_link { GUEST_LINK_NONE, GUEST_LINK_DOWN, GUEST_LINK_UP };
+
 /* SETUP: what makes one virtual machine different from another that was begun from the same memory. Only what is there is changed. */
 struct guest_setup {
 	const char *hostname, *machine_id; /* machine_id: 32 lower-case hex digits */
@@ -170,6 +173,8 @@ struct guest_setup {
 	struct str seed;                   /* p NULL = none, else GUEST_SEED_MIN to GUEST_SEED_MAX bytes */
 	uint64_t time_ns;                  /* wall clock since 1970; 0 = leave it */
 	uint64_t pids;                     /* limit on processes; 0 = none */
+	enum guest_link link;              /* UP: it is waited for */
+	uint8_t mac[6];                    /* of the device, unless NONE */
 };
 int guest_setup_put(struct buf *out, uint64_t id, const struct guest_setup *s);
 /* Views into message; env is heap: guest_setup_done. -EPROTO */

@@ -1,9 +1,9 @@
-/* What the vm boundary asks of the warden: to start a QEMU in its jail and to end it. Records over a SOCK_SEQPACKET pair of their
+/* What the vm boundary asks of the warden: to start a QEMU in its jail, to end it, and whether its network device leads anywhere. Records over a SOCK_SEQPACKET pair of their
  * own, one request and one answer (struct warden_answer) per message, matched by `serial`; checked as those of wire/warden.h are. What
  * is a machine's here does not exist on the other pair, and the other way round.
  *
  * Descriptors come along with a MACHINE_START: those that its plan takes (vmm_plan_fds) but the image, which the warden looks for by
- * its digest, in the order of enum vmm_fd; then QEMU's standard error. They must be what they are said to be: the RAM and the log
+ * its digest, and the tap, which it makes, in the order of enum vmm_fd; then QEMU's standard error. They must be what they are said to be: the RAM and the log
  * memory files, sockets unix streams that listen, the rest plain files. With its answer comes the pidfd.
  *
  * MACHINE_END is answered when nothing is left of the machine, also when there is none. A QEMU that has ended by itself is told
@@ -14,15 +14,19 @@
 #include "wire/vmm.h"
 #include "wire/warden.h"
 
-#define MACHINE_MAGIC 0x434d4131u /* "CMA1"; changes with any field */
-enum machine_op { MACHINE_START = 1, MACHINE_END, MACHINE_LAST = MACHINE_END };
+#define MACHINE_MAGIC 0x434d4132u /* "CMA2"; changes with any field */
+enum machine_op { MACHINE_START = 1, MACHINE_END, MACHINE_NETWORK, MACHINE_LAST = MACHINE_NETWORK };
 
-enum { MACHINE_FDS = VMM_FDS }; /* the log instead of the image */
+/* Those of a plan that whoever asks has to give. */
+#define MACHINE_GIVEN(plan) (vmm_plan_fds(plan) & ~(VMM_FD_BIT(VMM_FD_IMAGE) | VMM_FD_BIT(VMM_FD_TAP)))
+enum { MACHINE_FDS = VMM_FDS - 1 }; /* the log instead of the image and the tap */
 
 struct machine_request {
 	uint32_t magic, op;
 	uint64_t serial; /* not 0 */
 	char id[40];
+	uint32_t network; /* of MACHINE_START and MACHINE_NETWORK: 1 = its tap is in a gate, else it carries nothing */
+	uint32_t zero;
 	/* of MACHINE_START */
 	char image_digest[80];
 	struct vmm_plan plan;

@@ -86,6 +86,11 @@ static void add_devices(struct args *a, const struct vmm_plan *p)
 					     "file.discard=unmap,cache.no-flush=%s",
 					     p->keep_disk ? "off" : "on"));
 	add_option(a, "-device", xstrdup("virtio-blk-device,drive=disk,serial=disk"));
+	if (!p->tap)
+		return;
+	add_option(a, "-netdev", xasprintf("tap,id=net,fd=%d,vhost=off", VMM_FD_TAP));
+	/* event_idx: as above. The address is the guest's to set: one given here would be what is in the state that is restored */
+	add_option(a, "-device", xasprintf("virtio-net-device,netdev=net%s", p->kvm ? "" : ",event_idx=off"));
 }
 
 const char *vmm_plan_wrong(const struct vmm_plan *p)
@@ -94,8 +99,8 @@ const char *vmm_plan_wrong(const struct vmm_plan *p)
 		return "begin: boot or incoming";
 	if (p->ram != VMM_RAM_OWN && p->ram != VMM_RAM_SHARED && p->ram != VMM_RAM_COPIED)
 		return "ram: own, shared or copied";
-	if (p->kvm > 1 || p->keep_disk > 1)
-		return "kvm, keep_disk: 0 or 1";
+	if (p->kvm > 1 || p->keep_disk > 1 || p->tap > 1 || p->zero)
+		return "kvm, keep_disk, tap: 0 or 1";
 	if (p->tsc_khz > 100000000)
 		return "tsc_khz: at most 100 GHz";
 	if (p->cpu_millis < 10 || p->cpu_millis > VMM_CPUS_MAX * 1000)
@@ -113,6 +118,8 @@ uint32_t vmm_plan_fds(const struct vmm_plan *p)
 		fds |= VMM_FD_BIT(VMM_FD_RAM);
 	if (p->begin == VMM_BOOT)
 		fds |= VMM_FD_BIT(VMM_FD_INITRD) | VMM_FD_BIT(VMM_FD_KERNEL);
+	if (p->tap)
+		fds |= VMM_FD_BIT(VMM_FD_TAP);
 	return fds;
 }
 

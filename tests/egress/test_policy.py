@@ -1,6 +1,7 @@
 """Policies: asked for, refused, changed."""
 from test_names import DNS
 from test_reach import CONNECT, REFUSED
+import world
 from world import *
 
 HOLD = """
@@ -9,7 +10,7 @@ s = socket.create_connection(("%s", %d), 10)
 s.sendall(b"x")
 assert s.recv(1) == b"x"
 open("/tmp/held", "w").close()
-s.settimeout(20)
+s.settimeout(%d)
 try:
     print("closed" if not s.recv(1) else "data")
 except TimeoutError:
@@ -21,7 +22,7 @@ except OSError:
 
 def held(w, box, address=None, port=7):
     """A run in the background that holds a connection; returns a function that gives its last word."""
-    status, r = w.request("POST", f"/v1/sandboxes/{box.id}/runs", {"code": HOLD % (address or PUBLIC4, port), "language": "python", "detach": True})
+    status, r = w.request("POST", f"/v1/sandboxes/{box.id}/runs", {"code": HOLD % (address or PUBLIC4, port, 20 * world.patience), "language": "python", "detach": True})
     assert status in (200, 201, 202), r
     assert until(lambda: box.run(argv=["test", "-e", "/tmp/held"])["exit_code"] == 0)
     box.run(argv=["rm", "/tmp/held"])

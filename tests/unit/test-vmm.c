@@ -40,6 +40,7 @@ static void every_descriptor_is_used(void **state)
 			struct vmm_plan p = boot;
 			p.begin = begin;
 			p.ram = ram;
+			p.tap = begin == VMM_BOOT;
 			assert_null(vmm_plan_wrong(&p));
 			char **argv = vmm_argv("/q", &p);
 			for (int fd = VMM_FD_FIRST; fd < VMM_FD_END; fd++)

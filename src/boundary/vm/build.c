@@ -165,7 +165,7 @@ static int boot(struct build *b, struct err *e)
 		return err_set(e, ERR_UNAVAILABLE, EIO, "write down the template's machine");
 	struct launch l = { .id = id,
 			    .image = b->need->image,
-			    .plan = template_plan(b->need, h->kvm, h->tsc_khz),
+			    .plan = template_plan(h, b->need),
 			    .fds = { -EBADF, disk, guest, qmp, b->ram, h->initrd, kernel } };
 	b->qemu = qemu_new(h->qemu, b->dir, &events, b);
 	qemu_start(b->qemu, &l);

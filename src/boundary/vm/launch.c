@@ -22,7 +22,8 @@ struct call {
 	bool sent;
 	uint64_t again_at, give_up_at; /* 0 = not */
 	launched_fn done; /* of a start */
-	swept_fn swept;	  /* of an end; both NULL: nobody waits for it */
+	swept_fn swept;	  /* of an end */
+	network_fn network; /* of a change of network; all NULL: nobody waits for it */
 	void *ctx;
 };
 
@@ -84,6 +85,8 @@ static void end_call(struct by_warden *b, struct call *c, const struct err *e, p
 		close_fd(pidfd);
 	if (c->swept)
 		c->swept(c->ctx, take_oom(b, c->rq.id));
+	if (c->network)
+		c->network(c->ctx, e);
 	free_call(c);
 }
 
@@ -270,10 +273,11 @@ static void by_warden_start(struct launcher *base, const struct launch *l, launc
 {
 	struct by_warden *b = of(base);
 	struct call *c = xcalloc(1, sizeof *c);
-	uint32_t wanted = vmm_plan_fds(&l->plan) & ~VMM_FD_BIT(VMM_FD_IMAGE);
+	uint32_t wanted = MACHINE_GIVEN(&l->plan);
 	struct err e;
 
 	c->rq.plan = l->plan;
+	c->rq.network = l->network;
 	snprintf(c->rq.image_digest, sizeof c->rq.image_digest, "%s", l->image);
 	for (int i = 0; i <= VMM_FDS; i++) {
 		if (i < VMM_FDS && !(wanted & 1u << i))
@@ -307,6 +311,16 @@ static void by_warden_swept(struct launcher *base, const char *id, swept_fn done
 	submit(of(base), c, MACHINE_END, id);
 }
 
+static void by_warden_network(struct launcher *base, const char *id, bool on, network_fn done, void *ctx)
+{
+	struct call *c = xcalloc(1, sizeof *c);
+
+	c->rq.network = on;
+	c->network = done;
+	c->ctx = ctx;
+	submit(of(base), c, MACHINE_NETWORK, id);
+}
+
 static void on_closed(uv_handle_t *h)
 {
 	struct by_warden *b = h->data;
@@ -332,7 +346,7 @@ struct launcher *launcher_warden(uv_loop_t *loop, int fd)
 {
 	struct by_warden *b = xcalloc(1, sizeof *b);
 
-	b->base = (struct launcher){ .start = by_warden_start, .kill = by_warden_kill, .swept = by_warden_swept, .free = by_warden_free };
+	b->base = (struct launcher){ .start = by_warden_start, .kill = by_warden_kill, .swept = by_warden_swept, .network = by_warden_network, .free = by_warden_free };
 	b->fd = fd;
 	b->handles = 2;
 	uv_poll_init(loop, &b->poll, fd);

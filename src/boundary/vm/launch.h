@@ -15,7 +15,8 @@ struct launch {
 	const char *id;           /* whose it is: 36 characters [0-9a-f-], one process at a time */
 	const char *image;        /* digest, "sha256:..." */
 	struct vmm_plan plan;
-	int fds[VMM_FDS];         /* [number - VMM_FD_FIRST]; negative = there is none. Borrowed, close-on-exec here. IMAGE is ignored */
+	bool network;             /* its tap is in a gate; else it carries nothing */
+	int fds[VMM_FDS];         /* [number - VMM_FD_FIRST]; negative = there is none. Borrowed, close-on-exec here. IMAGE and TAP are ignored */
 	int log;                  /* its standard error */
 };
 
@@ -24,6 +25,7 @@ typedef void (*launched_fn)(void *ctx, const struct err *e, pid_t pid, int pidfd
 
 /* oom: it was ended because its control group had no memory left. */
 typedef void (*swept_fn)(void *ctx, bool oom);
+typedef void (*network_fn)(void *ctx, const struct err *e);
 
 struct launcher {
 	/* Everything in l is borrowed for the call. done is called once, later or before this returns. */
@@ -32,6 +34,8 @@ struct launcher {
 	void (*kill)(struct launcher *, const char *id, int pidfd);
 	/* After its end: done is called when nothing of it is left on the host but what it was given, later or before this returns. */
 	void (*swept)(struct launcher *, const char *id, swept_fn done, void *ctx);
+	/* Of one that runs and has a tap: from now on in a gate, or not. done is called once, later or before this returns. */
+	void (*network)(struct launcher *, const char *id, bool on, network_fn done, void *ctx);
 	/* Tells those that still wait ECANCELED; the processes go on. */
 	void (*free)(struct launcher *);
 };

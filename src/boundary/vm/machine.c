@@ -219,6 +219,7 @@ static int launch(struct machine *m, enum vmm_begin begin, int ram, int kernel, 
 		.begin = begin,
 		.ram = ram < 0 ? VMM_RAM_OWN : VMM_RAM_COPIED,
 		.kvm = templates_kvm(v->templates),
+		.tap = v->tap,
 		.keep_disk = !m->ephemeral,
 		.tsc_khz = v->tsc_khz,
 		.cpu_millis = (uint64_t)(m->resources.cpus * 1000 + 0.5),
@@ -230,7 +231,7 @@ static int launch(struct machine *m, enum vmm_begin begin, int ram, int kernel, 
 
 	if (disk < 0 || guest < 0 || qmp < 0)
 		return err_set(e, ERR_UNAVAILABLE, EIO, "open the sandbox's disk or sockets");
-	struct launch l = { .id = m->id, .image = m->image, .plan = plan,
+	struct launch l = { .id = m->id, .image = m->image, .plan = plan, .network = m->network,
 			    .fds = { -EBADF, disk, guest, qmp, ram, begin == VMM_BOOT ? v->initrd : -EBADF, kernel } };
 	(void)unlinkat(m->dir, "ready", 0);
 	m->state = MACHINE_LAUNCHING;
@@ -332,6 +333,18 @@ void machine_make_from(struct machine *m, int folder, bool with_memory)
 	finish(m, &e);
 }
 
+/* Of its network device: the same over stop and start. "Locally administered", and of one station. */
+static void make_address(const char *id, uint8_t ret[static 6])
+{
+	uint64_t h = 14695981039346656037u;
+
+	for (; *id; id++)
+		h = (h ^ (unsigned char)*id) * 1099511628211u;
+	for (size_t i = 0; i < 6; i++)
+		ret[i] = (uint8_t)(h >> (8 * i + 8));
+	ret[0] = (uint8_t)((ret[0] & 0xfc) | 2);
+}
+
 void machine_take_spec(struct machine *m, const struct boundary_spec *s)
 {
 	struct guest_setup *to = &m->setup;
@@ -352,6 +365,9 @@ void machine_take_spec(struct machine *m, const struct boundary_spec *s)
 		to->env[to->envc++] = xasprintf("%s=%s", s->env->v[i].key, s->env->v[i].value);
 	m->resources = s->resources;
 	m->ephemeral = s->ephemeral;
+	m->network = s->network;
+	to->link = m->vm->tap ? s->network ? GUEST_LINK_UP : GUEST_LINK_DOWN : GUEST_LINK_NONE;
+	make_address(s->id, to->mac);
 	m->image = xstrdup(s->image_digest);
 }
 

@@ -24,6 +24,7 @@ struct qemu {
 	uv_timer_t beat;
 	unsigned handles, unanswered;
 	bool launching, restoring, sweeping, killed, freed;
+	bool incoming, tap, link; /* of its launch */
 	struct monitor *monitor;
 	struct err why; /* of a kill of ours; kind 0 = none */
 };
@@ -96,6 +97,17 @@ static void on_restore_told(void *ctx, const struct err *e, const json_t *result
 		kill_because(ctx, e->message);
 }
 
+void qemu_link(struct qemu *q, bool up, qmp_done_fn done, void *ctx)
+{
+	qemu_call(q, "set_link", json_pack("{s:s, s:b}", "name", "net", "up", up), -EBADF, done, ctx);
+}
+
+static void begin_link(struct qemu *q)
+{
+	if (q->tap)
+		qemu_link(q, q->link, on_restore_told, q);
+}
+
 static void on_event(void *ctx, const char *name, const json_t *data)
 {
 	struct qemu *q = ctx;
@@ -103,6 +115,7 @@ static void on_event(void *ctx, const char *name, const json_t *data)
 	/* one that was saved while it was held comes up so, whatever was said before */
 	if (q->restoring && streq(name, "MIGRATION") && streq(json_string_value(json_object_get(data, "status")), "completed")) {
 		q->restoring = false;
+		begin_link(q); /* what the state says of it was of another machine */
 		qemu_call(q, "cont", NULL, -EBADF, on_restore_told, q);
 	} else if (q->ev->event) {
 		q->ev->event(q->ctx, name, data);
@@ -225,8 +238,11 @@ static void on_launched(void *ctx, const struct err *why, pid_t pid, int pidfd)
 		kill_because(q, "QEMU's monitor could not be connected to");
 	else if (q->killed)
 		qemu_kill(q);
-	else
+	else {
+		if (!q->incoming)
+			begin_link(q);
 		q->ev->started(q->ctx, NULL);
+	}
 }
 
 void qemu_start(struct qemu *q, struct launch *l)
@@ -239,6 +255,9 @@ void qemu_start(struct qemu *q, struct launch *l)
 		q->ev->started(q->ctx, &e);
 		return;
 	}
+	q->incoming = l->plan.begin == VMM_INCOMING;
+	q->tap = l->plan.tap;
+	q->link = l->network;
 	l->log = q->log;
 	q->launching = true;
 	q->host->launcher->start(q->host->launcher, l, on_launched, q);

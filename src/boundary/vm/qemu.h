@@ -33,6 +33,8 @@ int qemu_adopt(struct qemu *q, const char *id);
 pid_t qemu_pid(const struct qemu *q); /* 0 = none yet */
 /* As qmp_call; fails at once when there is no connection. */
 void qemu_call(struct qemu *q, const char *command, json_t *arguments, int fd, qmp_done_fn done, void *ctx);
+/* What its network device, if it has one, tells the guest: whether there is a link. At the start that is what its launch says. */
+void qemu_link(struct qemu *q, bool up, qmp_done_fn done, void *ctx);
 /* Gives it the state (a descriptor, taken) that it was started to wait for, and has it run. What it refuses is its end. */
 void qemu_restore(struct qemu *q, int state);
 /* The arguments of migrate-set-capabilities, on both sides of a template: memory is not part of what is saved, and events tell. */

@@ -193,7 +193,7 @@ static void settle(struct taking *t)
 	}
 	struct launch l = { .id = id,
 			    .image = t->image,
-			    .plan = { .begin = VMM_INCOMING, .ram = VMM_RAM_OWN, .kvm = templates_kvm(v->templates), .keep_disk = 1, .tsc_khz = v->tsc_khz,
+			    .plan = { .begin = VMM_INCOMING, .ram = VMM_RAM_OWN, .kvm = templates_kvm(v->templates), .tap = v->tap, .keep_disk = 1, .tsc_khz = v->tsc_khz,
 				      .cpu_millis = (uint64_t)(t->cpus * 1000 + 0.5), .memory_mib = t->meta.memory_mib },
 			    .fds = { -EBADF, disk, guest, qmp, -EBADF, -EBADF, -EBADF } };
 	t->qemu = qemu_new(&v->qemu, t->dir, &events, t);

@@ -16,7 +16,7 @@ struct template_host { /* what templates are made with; strings borrowed for the
 	const struct qemu_host *qemu;
 	const char *kernel, *folder; /* folder: for what is kept of them; of this daemon alone */
 	int initrd;
-	bool kvm;
+	bool kvm, tap;
 	uint64_t tsc_khz;
 };
 

@@ -9,7 +9,7 @@
 char *template_fixed(const struct template_host *h);
 /* A hash over that and QEMU's program, which may be replaced while we run. Heap. */
 char *template_host_sum(const char *fixed);
-struct vmm_plan template_plan(const struct template_need *n, bool kvm, uint64_t tsc_khz);
+struct vmm_plan template_plan(const struct template_host *h, const struct template_need *n);
 void template_key(const struct template_host *h, const char *fixed, const struct template_need *n, char ret_key[static TEMPLATE_KEY + 1]);
 
 struct template_sums {

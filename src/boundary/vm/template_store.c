@@ -97,17 +97,18 @@ char *template_host_sum(const char *fixed)
 	return sum;
 }
 
-struct vmm_plan template_plan(const struct template_need *n, bool kvm, uint64_t tsc_khz)
+struct vmm_plan template_plan(const struct template_host *h, const struct template_need *n)
 {
-	return (struct vmm_plan){ .begin = VMM_BOOT, .ram = VMM_RAM_SHARED, .kvm = kvm, .tsc_khz = tsc_khz, .cpu_millis = n->cpus * 1000ul,
-				  .memory_mib = n->memory_mib };
+	return (struct vmm_plan){ .begin = VMM_BOOT, .ram = VMM_RAM_SHARED, .kvm = h->kvm, .tap = h->tap, .tsc_khz = h->tsc_khz,
+				  .cpu_millis = n->cpus * 1000ul, .memory_mib = n->memory_mib };
 }
 
 void template_key(const struct template_host *h, const char *fixed, const struct template_need *n, char ret_key[static TEMPLATE_KEY + 1])
 {
 	auto_free char *host = template_host_sum(fixed);
 	/* the rate of the clock is measured at each start, and differs by little each time */
-	const struct vmm_plan plan = template_plan(n, h->kvm, 0);
+	struct vmm_plan plan = template_plan(h, n);
+	plan.tsc_khz = 0;
 	char **argv = vmm_argv(VMM_PROGRAM, &plan);
 	auto_buf struct buf b;
 

@@ -261,6 +261,52 @@ static void vm_resume(struct boundary *b, const char *id, boundary_done_fn done,
 	hold(b, id, false, done, ctx);
 }
 
+/* The warden first, whose word it is that nothing passes; then what the guest sees of it. */
+struct switching {
+	struct vm *v;
+	char id[40];
+	bool on;
+	struct waiting w;
+};
+
+static void on_linked(void *ctx, const struct err *e, const json_t *result)
+{
+	struct switching *s = ctx;
+
+	(void)result;
+	machine_tell(&s->w, e);
+	free(s);
+}
+
+static void on_switched(void *ctx, const struct err *e)
+{
+	struct switching *s = ctx;
+	struct err gone;
+	struct machine *m = e ? NULL : running(s->v, s->id, &gone);
+
+	if (m) {
+		qemu_link(m->qemu, s->on, on_linked, s);
+		return;
+	}
+	machine_tell(&s->w, e ? e : &gone);
+	free(s);
+}
+
+static void vm_network(struct boundary *b, const char *id, bool on, boundary_done_fn done, void *ctx)
+{
+	struct vm *v = of(b);
+	struct err e;
+
+	if (!running(v, id, &e)) {
+		done(ctx, &e);
+		return;
+	}
+	struct switching *s = xcalloc(1, sizeof *s);
+	*s = (struct switching){ .v = v, .on = on, .w = { done, ctx } };
+	snprintf(s->id, sizeof s->id, "%s", id);
+	v->qemu.launcher->network(v->qemu.launcher, id, on, on_switched, s);
+}
+
 /* Fields 14 and 15 of /proc/PID/stat, ticks, behind a name that may hold anything. */
 static uint64_t cpu_usec(pid_t pid)
 {
@@ -414,6 +460,7 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 		.snapshot = vm_snapshot,
 		.drop_snapshot = vm_drop_snapshot,
 		.list_snapshots = vm_list_snapshots,
+		.network = vm_network,
 		.open_guest = vm_open_guest,
 		.accelerator = vm_accelerator,
 		.free = vm_free,
@@ -422,13 +469,14 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 	if (initrd < 0)
 		return NULL;
 	struct vm *v = xcalloc(1, sizeof *v);
-	*v = (struct vm){ .ops = ops, .qemu = { loop, o->launcher, o->beat_ms ? o->beat_ms : BEAT_MS }, .data = xstrdup(o->data),
+	*v = (struct vm){ .ops = ops, .tap = o->tap, .qemu = { loop, o->launcher, o->beat_ms ? o->beat_ms : BEAT_MS }, .data = xstrdup(o->data),
 			  .folder = o->templates ? xstrdup(o->templates) : xasprintf("%s/templates", o->data),
 			  .kernel = xstrdup(o->kernel), .initrd = initrd, .tsc_khz = measure_tsc_khz() };
 	v->ops.spares = spares();
 	v->base.ops = &v->ops;
 	const struct template_host host = { .qemu = &v->qemu, .kernel = v->kernel, .folder = v->folder,
-					    .initrd = initrd, .kvm = o->kvm, .tsc_khz = v->tsc_khz };
+					    .initrd = initrd, .kvm = o->kvm, .tap = o->tap, .tsc_khz = v->tsc_khz };
+	v->ops.caps |= o->tap ? BOUNDARY_CAN_NETWORK : 0;
 	vm_snapshots_sweep(v);
 	v->templates = templates_new(&host);
 	return &v->base;

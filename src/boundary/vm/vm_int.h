@@ -13,6 +13,7 @@ struct vm {
 	struct boundary base;
 	struct boundary_ops ops;
 	struct qemu_host qemu;
+	bool tap;
 	char *data, *folder, *kernel;
 	int initrd;
 	uint64_t tsc_khz;
@@ -38,7 +39,7 @@ struct machine {
 	struct ask *ask;
 	int client;                     /* a copy of what open_guest gave last */
 	struct waiting start, stop, destroy;
-	bool remove, ephemeral, paused;
+	bool remove, ephemeral, paused, network;
 	struct taking *taking;          /* of a snapshot that holds it */
 	struct diskcopy *copy;          /* of the snapshot's disk that it begins with */
 	char template[TEMPLATE_KEY + 1]; /* what it is a copy of, until it has answered; else "" */
