@@ -304,6 +304,21 @@ void api_sandbox_set_network(struct api *a, const struct caller *c, const char *
 	sandbox_set_network(s, mode, allow, deny, answer_sandbox, call);
 }
 
+void api_sandbox_set_secrets(struct api *a, const struct caller *c, const char *ref, const struct pairs *env, const struct pairs *files,
+                             api_sandbox_fn done, void *ctx)
+{
+	struct err e;
+	struct sandbox *s = api_lookup(a, c, ref, &e);
+
+	if (!s) {
+		done(ctx, &e, NULL);
+		return;
+	}
+	struct call *call = api_call(a, ctx);
+	call->fn.sandbox = done;
+	sandbox_set_secrets(s, env, files, answer_sandbox, call);
+}
+
 int api_sandbox_set_extra(struct api *a, const struct caller *c, const char *ref, const char *extra, struct err *e)
 {
 	struct sandbox *s = api_lookup(a, c, ref, e);

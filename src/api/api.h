@@ -15,6 +15,7 @@
 #include "model/op.h"
 #include "model/policy.h"
 #include "model/sandbox.h"
+#include "model/secret.h"
 
 #include <uv.h>
 
@@ -81,6 +82,9 @@ int api_sandbox_set_extra(struct api *a, const struct caller *c, const char *ref
 /* What it may reach; the lists may be NULL (model/policy.h). As sandbox_set_network of core says. */
 void api_sandbox_set_network(struct api *a, const struct caller *c, const char *ref, enum network_mode mode, char *const *allow,
                              char *const *deny, api_sandbox_fn done, void *ctx);
+/* Which secrets it has: variables and files (absolute paths) -> names of the caller's secrets. It runs. */
+void api_sandbox_set_secrets(struct api *a, const struct caller *c, const char *ref, const struct pairs *env, const struct pairs *files,
+                             api_sandbox_fn done, void *ctx);
 int api_sandbox_touch(struct api *a, const struct caller *c, const char *ref, struct err *e); /* counts as activity */
 typedef void (*api_usage_fn)(void *ctx, const struct err *e, const struct usage *u);
 void api_sandbox_usage(struct api *a, const struct caller *c, const char *ref, api_usage_fn done, void *ctx);
@@ -109,6 +113,15 @@ void api_volume_list(struct api *a, const struct caller *c, void (*each)(void *c
 void api_volume_measure(struct api *a, api_done_fn done, void *ctx);
 /* ERR_CONFLICT while a sandbox has it, running or not. */
 void api_volume_delete(struct api *a, const struct caller *c, const char *ref, api_done_fn done, void *ctx);
+
+/* --- secrets: the caller's tenant's; nobody is ever told a value --- */
+/* The spec stays the caller's (secret_spec_done wipes it). Views are valid until the next call. */
+int api_secret_create(struct api *a, const struct caller *c, const struct secret_spec *spec, struct secret_view *ret, struct err *e);
+int api_secret_get(struct api *a, const struct caller *c, const char *ref, struct secret_view *ret, struct err *e); /* by name or id */
+/* What is NULL in `with` stays; name, basic, git and aws_key_id do not change. */
+int api_secret_change(struct api *a, const struct caller *c, const char *ref, const struct secret_spec *with, struct secret_view *ret, struct err *e);
+int api_secret_delete(struct api *a, const struct caller *c, const char *ref, struct err *e); /* from every sandbox that has it, too */
+void api_secret_list(struct api *a, const struct caller *c, void (*each)(void *ctx, const struct secret_view *v), void *ctx); /* oldest first */
 
 /* --- build contexts (api/context.c): archives that come before a build, in parts, kept by the hash of their content --- */
 #define API_CONTEXT_PARTS_MAX 10000

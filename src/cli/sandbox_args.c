@@ -43,6 +43,12 @@ bool sandbox_args_take(struct args *a, int id, struct sandbox_args *s)
 	case OPT_SANDBOX_DENY:
 		text_list_add(&s->deny, a->value);
 		return true;
+	case OPT_SANDBOX_SECRET:
+		args_pair(a, "secret", false, &s->secret_env);
+		return true;
+	case OPT_SANDBOX_SECRET_FILE:
+		args_pair(a, "secret-file", false, &s->secret_files);
+		return true;
 	case OPT_SANDBOX_HOSTNAME:
 		s->o.hostname = a->value;
 		return true;

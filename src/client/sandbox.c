@@ -33,8 +33,9 @@ static bool put_texts(json_t *o, const char *name, const char *const *v)
 
 static json_t *create_body(const struct caisson_create_options *o)
 {
-	auto_json json_t *body = json_object(), *resources = json_object(), *network = json_object(), *lifetime = json_object();
-	bool ok = body && resources && network && lifetime;
+	auto_json json_t *body = json_object(), *resources = json_object(), *network = json_object(), *lifetime = json_object(),
+			 *secrets = json_object();
+	bool ok = body && resources && network && lifetime && secrets;
 
 	ok = ok && put_text(body, "name", o->name) && put_text(body, "image", o->image) && put_text(body, "boundary", o->boundary) &&
 	     put_text(body, "from_snapshot", o->from_snapshot);
@@ -46,6 +47,8 @@ static json_t *create_body(const struct caisson_create_options *o)
 	     put_number(resources, "pids", o->pids);
 	ok = ok && put_text(network, "mode", o->network ? o->network : o->network_allow ? "allow" : NULL);
 	ok = ok && put_texts(network, "allow", o->network_allow) && put_texts(network, "deny", o->network_deny);
+	ok = ok && put_pairs(secrets, "env", o->secret_env, o->n_secret_env) && put_pairs(secrets, "files", o->secret_files, o->n_secret_files);
+	ok = ok && (json_object_size(secrets) == 0 || json_object_set(body, "secrets", secrets) == 0);
 	ok = ok && put_number(lifetime, "idle_s", o->idle_s) && put_number(lifetime, "max_s", o->max_s);
 	ok = ok && (!o->ephemeral || json_object_set_new(body, "ephemeral", json_true()) == 0);
 	ok = ok && (json_object_size(resources) == 0 || json_object_set(body, "resources", resources) == 0);

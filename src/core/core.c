@@ -2,6 +2,7 @@
 #include "core/core_int.h"
 
 #include "base/log.h"
+#include "core/secret.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -52,6 +53,7 @@ struct core *core_new(uv_loop_t *loop, const struct core_options *o)
 		c->o.max_sandboxes = MAX_SANDBOXES;
 	c->keys = keys_new(o->store);
 	c->pool = pool_new(c);
+	c->secrets = secrets_new(o->store, o->data_dir);
 	if (mkdir(runs, 0700) < 0 && errno != EEXIST)
 		log_error("msg=\"cannot make %s: %s\"", runs, strerror(errno));
 	c->runs_dir = open(runs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -115,6 +117,7 @@ void core_free(struct core *c)
 	snapshots_free(c);
 	volumes_free(c);
 	pool_free(c->pool);
+	secrets_free(c->secrets);
 	keys_free(c->keys);
 	close_fd(c->runs_dir);
 	free(c);

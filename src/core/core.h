@@ -17,10 +17,12 @@
 #include "model/interpreter.h"
 #include "model/op.h"
 #include "model/sandbox.h"
+#include "model/secret.h"
 #include "store/store.h"
 
 struct core;
 struct sandbox;
+struct secret;
 struct run;
 struct follower;
 struct link_op;
@@ -77,6 +79,8 @@ int sandbox_set_lifetime(struct sandbox *s, const struct lifetime *l, struct err
 /* What it may reach from now on. Whatever begins after the answer is judged by it; open connections that it may no longer have are
  * cut as soon as the edge gets round to them, within milliseconds. */
 void sandbox_set_network(struct sandbox *s, enum network_mode mode, char *const *allow, char *const *deny, sandbox_done_fn done, void *ctx);
+/* Which secrets it has from now on: variables and files (absolute paths) -> names. Runs that begin after the answer have the variables. */
+void sandbox_set_secrets(struct sandbox *s, const struct pairs *env, const struct pairs *files, sandbox_done_fn done, void *ctx);
 int sandbox_set_extra(struct sandbox *s, const char *extra, struct err *e);
 void sandbox_usage(struct sandbox *s, void (*done)(void *ctx, const struct err *e, const struct usage *u), void *ctx);
 
@@ -98,6 +102,19 @@ const char *snapshot_tenant(const struct snapshot *p);
 void snapshot_view(const struct snapshot *p, struct snapshot_view *ret);
 void snapshot_delete(struct snapshot *p, void (*done)(void *ctx, const struct err *e), void *ctx); /* harms no sandbox made from it */
 int snapshot_set_extra(struct snapshot *p, const char *extra, struct err *e);
+
+/* --- secrets (core/secret.c) --- */
+/* The spec stays the caller's, who should wipe the value. */
+int core_secret_create(struct core *c, const char *tenant, const struct secret_spec *spec, struct secret **ret, struct err *e);
+/* What is NULL in `with` stays; name, basic, git and aws_key_id do not change. */
+int core_secret_change(struct core *c, struct secret *x, const struct secret_spec *with, struct err *e);
+/* From every sandbox that has it, at once; its placeholder is worth nothing then. */
+int core_secret_delete(struct core *c, struct secret *x, struct err *e);
+struct secret *core_find_secret(struct core *c, const char *tenant, const char *ref); /* by name or id */
+struct secret *core_next_secret(struct core *c, struct secret *prev);		      /* in order of creation; start with NULL */
+const char *secret_tenant(const struct secret *x);
+void secret_get_view(const struct secret *x, struct secret_view *ret);
+
 /* --- ready sandboxes (core/pool.c) --- */
 /* Keeps `size` sandboxes of this kind ready from now on, also after a restart; 0 = no longer. Only what shapes them counts in spec: image,
  * boundary, resources, ephemeral, user, workdir, and whether it has a network. */

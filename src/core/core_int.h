@@ -136,6 +136,7 @@ struct core {
 	size_t running;
 	size_t creating;  /* creates that callers are waiting for */
 	struct pool *pool;
+	struct secrets *secrets;
 	struct follower *ready; /* followers with something to deliver */
 	struct run *to_save;    /* ended runs that were told and are to be stored */
 	uv_idle_t deliver;

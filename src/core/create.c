@@ -2,6 +2,7 @@
  * claimed or the transition begins (core/lifecycle.c). */
 #include "base/log.h"
 #include "core/core_int.h"
+#include "core/secret.h"
 #include "model/policy.h"
 
 #include <errno.h>
@@ -201,6 +202,54 @@ static bool may_rename(const struct boundary *b, const struct sandbox_spec *spec
 	return (!spec->name && !spec->hostname) || b->ops->caps & BOUNDARY_OWN_CLOCK;
 }
 
+/* A sandbox with secrets is there when it is prepared for them, and if that fails it is not there. */
+struct preparing {
+	sandbox_done_fn done;
+	void *ctx;
+	struct err why;
+};
+
+static void unprepared_gone(void *ctx, const struct err *e, struct sandbox *s)
+{
+	struct preparing *p = ctx;
+
+	(void)e;
+	(void)s;
+	p->done(p->ctx, &p->why, NULL);
+	free(p);
+}
+
+static void prepared(void *ctx, const struct err *e, struct sandbox *s)
+{
+	struct preparing *p = ctx;
+
+	if (e && s) {
+		p->why = *e;
+		sandbox_delete(s, unprepared_gone, p);
+		return;
+	}
+	p->done(p->ctx, e, s);
+	free(p);
+}
+
+static void prepare(void *ctx, const struct err *e, struct sandbox *s)
+{
+	if (e || !s)
+		prepared(ctx, e, NULL);
+	else
+		secrets_install(s, prepared, ctx);
+}
+
+static void prepare_secrets(const struct sandbox_spec *spec, sandbox_done_fn *done, void **ctx)
+{
+	if (spec->secret_env.n + spec->secret_files.n == 0)
+		return;
+	struct preparing *p = xcalloc(1, sizeof *p);
+	*p = (struct preparing){ .done = *done, .ctx = *ctx };
+	*done = prepare;
+	*ctx = p;
+}
+
 void core_create(struct core *c, const char *tenant, const char *key_id, const struct sandbox_spec *spec, sandbox_done_fn done, void *ctx)
 {
 	struct snapshot *from = spec->from_snapshot ? core_find_snapshot(c, tenant, spec->from_snapshot) : NULL;
@@ -235,6 +284,8 @@ void core_create_from(struct core *c, const char *tenant, const char *key_id, co
 		rc = resolve_spec(c, spec, from, &filled, &b, &image, &e);
 	if (rc == 0)
 		rc = volumes_resolve(c, tenant, b, &spec->volumes, &volumes, &e);
+	if (rc == 0)
+		rc = secrets_known(c, tenant, spec, &e);
 	if (rc < 0) {
 		volume_mounts_done(&volumes);
 		spec_done(&filled);
@@ -244,6 +295,7 @@ void core_create_from(struct core *c, const char *tenant, const char *key_id, co
 	}
 	if (from)
 		spec = &filled;
+	prepare_secrets(spec, &done, &ctx);
 	struct boundary_spec bs = shape_of(b, spec, user_of(spec, &image), &image);
 	bs.volumes = &volumes;
 	if (from)

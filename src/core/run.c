@@ -10,6 +10,7 @@
  * a slow one holds up nobody. An ended run becomes "cold" after a while: its output leaves memory and is read back on demand. */
 #include "base/log.h"
 #include "core/core_int.h"
+#include "core/secret.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -238,7 +239,7 @@ static int start(struct sandbox *s, const struct run_spec *spec, bool kernel, st
 	s->live_runs++;
 	sandbox_touch(s);
 
-	pairs_copy(&env, &s->row.spec.env);
+	sandbox_env(s, &env);
 	for (size_t i = 0; i < spec->env.n; i++)
 		pairs_add(&env, spec->env.v[i].key, spec->env.v[i].value);
 	struct link_run_spec ls = {

@@ -1,9 +1,9 @@
 /* What can be asked of a sandbox and changed about it without a change of its state. */
 #include "core/core_int.h"
+#include "core/secret.h"
 #include "model/policy.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdio.h>
 
 enum { ACTIVE_SAVE_MS = 10000 };
@@ -187,6 +187,31 @@ void sandbox_set_network(struct sandbox *s, enum network_mode mode, char *const 
 	*n = (struct network_change){ .core = s->core, .done = done, .ctx = ctx };
 	snprintf(n->id, sizeof n->id, "%s", s->row.id);
 	s->boundary->ops->network(s->boundary, s->row.id, mode != NETWORK_NONE, on_network, n);
+}
+
+/* --- secrets --- */
+
+void sandbox_set_secrets(struct sandbox *s, const struct pairs *env, const struct pairs *files, sandbox_done_fn done, void *ctx)
+{
+	struct sandbox_spec changed;
+	struct err e;
+
+	spec_copy(&changed, &s->row.spec);
+	pairs_done(&changed.secret_env);
+	pairs_done(&changed.secret_files);
+	pairs_copy(&changed.secret_env, env);
+	pairs_copy(&changed.secret_files, files);
+	int rc = secrets_known(s->core, s->row.tenant, &changed, &e);
+	if (rc == 0 && s->row.state != SANDBOX_RUNNING)
+		rc = err_set(&e, ERR_CONFLICT, EBUSY, "secrets: they are put into a running sandbox only; this one is %s", sandbox_state_name(s->row.state));
+	if (rc < 0)
+		spec_done(&changed);
+	else
+		rc = replace_spec(s, &changed, &e);
+	if (rc < 0)
+		done(ctx, &e, s);
+	else
+		secrets_install(s, done, ctx);
 }
 
 int sandbox_set_extra(struct sandbox *s, const char *extra, struct err *e)

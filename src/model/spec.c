@@ -211,6 +211,8 @@ void spec_done(struct sandbox_spec *s)
 	strv_free(s->network_allow);
 	strv_free(s->network_deny);
 	volume_mounts_done(&s->volumes);
+	pairs_done(&s->secret_env);
+	pairs_done(&s->secret_files);
 	free(s->idempotency_key);
 	free(s->extra);
 	*s = (struct sandbox_spec){ 0 };
@@ -234,6 +236,9 @@ void spec_copy(struct sandbox_spec *to, const struct sandbox_spec *from)
 	copy.network_deny = strv_copy(from->network_deny);
 	copy.volumes = (struct volume_mounts){ 0 };
 	volume_mounts_copy(&copy.volumes, &from->volumes);
+	copy.secret_env = copy.secret_files = (struct pairs){ 0 };
+	pairs_copy(&copy.secret_env, &from->secret_env);
+	pairs_copy(&copy.secret_files, &from->secret_files);
 	copy.idempotency_key = xstrdup(from->idempotency_key);
 	copy.extra = xstrdup(from->extra);
 	*to = copy;

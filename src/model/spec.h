@@ -98,6 +98,8 @@ struct sandbox_spec {
 	enum network_mode network;
 	bool network_unasked; /* the mode is the server's default, not the caller's word: "none" where the boundary gives no network */
 	char **network_allow, **network_deny; /* rules of model/policy.h, NULL-terminated, or NULL */
+	struct pairs secret_env;   /* variable -> name of a secret: it holds the placeholder (model/secret.h) */
+	struct pairs secret_files; /* absolute path inside -> name of a secret: the same in a file */
 	struct lifetime lifetime;
 	struct volume_mounts volumes;
 	bool ephemeral;         /* the disk need not outlive a stop (may be kept in memory); stop deletes */

@@ -2,8 +2,7 @@
  *
  * Form only: no table of images, no host limits, no clock. The values of environment variables may be secrets, so a
  * message shows their length and never their text. */
-#include "model/policy.h"
-#include "model/spec.h"
+#include "model/secret.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -331,6 +330,26 @@ static int check_volumes(const struct volume_mounts *m, struct err *e)
 	return rc;
 }
 
+/* Which secrets there are is core's to say. */
+static int check_secrets(const struct sandbox_spec *s, struct err *e)
+{
+	const struct pairs *lists[] = { &s->secret_env, &s->secret_files };
+
+	if (s->secret_env.n + s->secret_files.n > SECRETS_OF_SANDBOX_MAX)
+		return invalid(e, "secrets: %zu are asked for; at most %d are possible", s->secret_env.n + s->secret_files.n, SECRETS_OF_SANDBOX_MAX);
+	for (size_t l = 0; l < ARRAY_LEN(lists); l++)
+		for (size_t i = 0; i < lists[l]->n; i++) {
+			const char *key = lists[l]->v[i].key, *name = lists[l]->v[i].value;
+			if (!sandbox_name_valid(str_of(name)))
+				return invalid(e, "secrets: %s is not the name of a secret", QUOTE(name));
+			if (l == 0 && !env_name_valid(str_of(key)))
+				return invalid(e, "secrets.env: %s is not a variable name", QUOTE(key));
+			if (l == 1 && (key[0] != '/' || !key[1] || strlen(key) > SPEC_PATH_MAX || !utf8_valid(str_of(key))))
+				return invalid(e, "secrets.files: %s is not usable; give an absolute path in UTF-8", QUOTE(key));
+		}
+	return 0;
+}
+
 int spec_validate(const struct sandbox_spec *s, struct err *e)
 {
 	int rc;
@@ -347,6 +366,8 @@ int spec_validate(const struct sandbox_spec *s, struct err *e)
 	    (rc = check_workdir(s->workdir, e)) < 0 || (rc = lifetime_validate(&s->lifetime, e)) < 0 || (rc = check_key(s->idempotency_key, e)) < 0)
 		return rc;
 	if ((rc = policy_check(s->network, s->network_allow, s->network_deny, false, e)) < 0 || (rc = check_volumes(&s->volumes, e)) < 0)
+		return rc;
+	if ((rc = check_secrets(s, e)) < 0)
 		return rc;
 	struct str extra = str_of(s->extra);
 	if (extra.n > SPEC_EXTRA_MAX)

@@ -118,5 +118,25 @@ static const char schema_4[] =
 	") STRICT;"
 	"CREATE UNIQUE INDEX volumes_name ON volumes (tenant, name);";
 
-const char *const store_migrations[] = { schema_1, schema_2, schema_3, schema_4 };
+/* Secrets: where each may go, as JSON, and the value as the vault sealed it (core/vault.h). authority: the certificate that sandboxes trust
+ * and its key, sealed too. */
+static const char schema_5[] =
+	"CREATE TABLE secrets ("
+	"  id          TEXT    NOT NULL PRIMARY KEY,"
+	"  tenant      TEXT    NOT NULL,"
+	"  name        TEXT    NOT NULL,"
+	"  placeholder TEXT    NOT NULL,"
+	"  spec        TEXT    NOT NULL,"
+	"  sealed      BLOB    NOT NULL,"
+	"  created_ms  INTEGER NOT NULL,"
+	"  updated_ms  INTEGER NOT NULL"
+	") STRICT, WITHOUT ROWID;"
+	"CREATE UNIQUE INDEX secrets_name ON secrets (tenant, name);"
+	"CREATE TABLE authority ("
+	"  one         INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),"
+	"  certificate BLOB    NOT NULL,"
+	"  sealed      BLOB    NOT NULL"
+	") STRICT;";
+
+const char *const store_migrations[] = { schema_1, schema_2, schema_3, schema_4, schema_5 };
 const size_t store_migration_count = ARRAY_LEN(store_migrations);

@@ -85,6 +85,8 @@ char *spec_to_json(const struct sandbox_spec *spec)
 	set_list(o, "network_allow", spec->network_allow, &ok);
 	set_list(o, "network_deny", spec->network_deny, &ok);
 	set_volumes(o, &spec->volumes, &ok);
+	set_pairs(o, "secret_env", &spec->secret_env, &ok);
+	set_pairs(o, "secret_files", &spec->secret_files, &ok);
 	set_number(o, "idle_s", spec->lifetime.idle_s, &ok);
 	set_number(o, "max_s", spec->lifetime.max_s, &ok);
 	set_number(o, "delete_after_s", (uint64_t)spec->lifetime.delete_after_s, &ok);
@@ -176,6 +178,8 @@ int spec_from_json(const char *json, struct sandbox_spec *ret)
 	get_number(o, "pids", &ret->resources.pids);
 	get_pairs(o, "env", &ret->env);
 	get_pairs(o, "labels", &ret->labels);
+	get_pairs(o, "secret_env", &ret->secret_env);
+	get_pairs(o, "secret_files", &ret->secret_files);
 	get_member(o, "user", &ret->user);
 	get_member(o, "workdir", &ret->workdir);
 	get_member(o, "hostname", &ret->hostname);

@@ -76,6 +76,11 @@ static const char *const statements[ST_COUNT] = {
 	[ST_SNAPSHOT_DELETE] = "DELETE FROM snapshots WHERE id = ?",
 	[ST_POOL_PUT] = "INSERT INTO pools (spec, size) VALUES (?, ?) ON CONFLICT (spec) DO UPDATE SET size = excluded.size",
 	[ST_POOL_DELETE] = "DELETE FROM pools WHERE spec = ?",
+	[ST_SECRET_PUT] = "INSERT INTO secrets (id, tenant, name, placeholder, spec, sealed, created_ms, updated_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+			  " ON CONFLICT (id) DO UPDATE SET spec = excluded.spec, sealed = excluded.sealed, updated_ms = excluded.updated_ms",
+	[ST_SECRET_DELETE] = "DELETE FROM secrets WHERE id = ?",
+	[ST_AUTHORITY_PUT] = "INSERT INTO authority (one, certificate, sealed) VALUES (1, ?, ?)",
+	[ST_AUTHORITY_GET] = "SELECT certificate, sealed FROM authority",
 };
 
 /* --- values --- */

@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "model/sandbox.h"
+#include "model/secret.h"
 
 struct store;
 /* Opens or makes the file (mode 0600), migrates. Refuses a newer schema, a damaged file, a file of another program, and
@@ -126,5 +127,21 @@ int store_session_each(struct store *s, const char *sandbox_id, int (*each)(void
 /* --- pools: what the operator wants kept ready, by specification --- */
 int store_pool_set(struct store *s, const struct sandbox_spec *spec, size_t size, struct err *e); /* 0 forgets it */
 int store_pool_each(struct store *s, int (*each)(void *ctx, const struct sandbox_spec *spec, size_t size), void *ctx);
+
+/* --- secrets: the values are sealed before they come here --- */
+struct secret_row {
+	char *id, *tenant, *placeholder;
+	struct secret_spec spec; /* without the value */
+	uint8_t *sealed;
+	size_t sealed_len;
+	uint64_t created_ms, updated_ms;
+};
+void secret_row_done(struct secret_row *r);
+int store_secret_put(struct store *s, const struct secret_row *r, struct err *e); /* insert or replace; ERR_CONFLICT: the name */
+int store_secret_delete(struct store *s, const char *id);
+int store_secret_each(struct store *s, int (*each)(void *ctx, struct secret_row *r), void *ctx); /* may take, too */
+/* The one certificate authority of this installation: certificate (DER) and sealed key. -ENOENT: there is none yet. */
+int store_authority_get(struct store *s, uint8_t **ret_certificate, size_t *ret_n, uint8_t **ret_sealed, size_t *ret_sealed_n);
+int store_authority_put(struct store *s, struct str certificate, struct str sealed);
 
 #endif

@@ -38,6 +38,14 @@ static void encode_network(struct jout *j, const struct sandbox_spec *s)
 	jout_end_object(j);
 }
 
+static void encode_secrets(struct jout *j, const struct sandbox_spec *s)
+{
+	jout_object(j, "secrets");
+	encode_pairs(j, "env", &s->secret_env);
+	encode_pairs(j, "files", &s->secret_files);
+	jout_end_object(j);
+}
+
 static void encode_lifetime(struct jout *j, const struct lifetime *l)
 {
 	jout_object(j, "lifetime");
@@ -65,6 +73,7 @@ void encode_sandbox(struct jout *j, const char *key, const struct sandbox_view *
 	jout_time(j, "active_at", v->active_ms ? v->active_ms : v->created_ms);
 	encode_resources(j, "resources", &s->resources);
 	encode_network(j, s);
+	encode_secrets(j, s);
 	encode_pairs(j, "labels", &s->labels);
 	encode_pairs(j, "env", &s->env);
 	jout_z(j, "user", v->user ? v->user : s->user);

@@ -194,7 +194,7 @@ static int apply(struct native *n, const struct request *r, const struct sandbox
 	return rc;
 }
 
-static void network_changed(void *ctx, const struct err *e, const struct sandbox_view *v)
+static void reach_changed(void *ctx, const struct err *e, const struct sandbox_view *v)
 {
 	struct request *r;
 	struct native *n = pending_take(ctx, &r);
@@ -216,6 +216,8 @@ void native_sandbox_update(struct request *r, void *dialect)
 		c.network.network = v.spec->network;
 		rc = changes_decode(req_body(r), &c, &e);
 	}
+	if (rc >= 0 && c.has_network && c.has_secrets)
+		rc = err_set(&e, ERR_INVALID, EINVAL, "give \"network\" and \"secrets\" in two requests: each can fail by itself");
 	if (rc >= 0)
 		rc = apply(n, r, &c, &e);
 	if (rc >= 0 && !c.has_network)
@@ -224,7 +226,10 @@ void native_sandbox_update(struct request *r, void *dialect)
 		answer_err(n, r, &e);
 	else if (c.has_network) /* last, since it answers later */
 		api_sandbox_set_network(n->api, req_caller(r), req_ref(r), c.network.network, c.network.network_allow, c.network.network_deny,
-		                        network_changed, pending_new(n, r));
+		                        reach_changed, pending_new(n, r));
+	else if (c.has_secrets)
+		api_sandbox_set_secrets(n->api, req_caller(r), req_ref(r), &c.network.secret_env, &c.network.secret_files, reach_changed,
+		                        pending_new(n, r));
 	else
 		answer_sandbox(n, r, 200, &v);
 	changes_done(&c);

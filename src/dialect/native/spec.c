@@ -80,6 +80,11 @@ static const struct field lifetime_fields[] = {
 	{ .name = "delete_after_s", .kind = FIELD_I64, .offset = offsetof(struct lifetime, delete_after_s), .min = -1, .max = LIFETIME_MAX_S },
 	{ 0 },
 };
+static const struct field secrets_fields[] = {
+	{ .name = "env", .kind = FIELD_PAIRS, .offset = offsetof(struct sandbox_spec, secret_env) },
+	{ .name = "files", .kind = FIELD_PAIRS, .offset = offsetof(struct sandbox_spec, secret_files) },
+	{ 0 },
+};
 static const struct field sandbox_fields[] = {
 	{ .name = "name", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, name) },
 	{ .name = "image", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, image) },
@@ -92,6 +97,7 @@ static const struct field sandbox_fields[] = {
 	{ .name = "workdir", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, workdir) },
 	{ .name = "hostname", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, hostname) },
 	{ .name = "network", .kind = FIELD_OBJECT, .sub = network_fields },
+	{ .name = "secrets", .kind = FIELD_OBJECT, .sub = secrets_fields },
 	{ .name = "lifetime", .kind = FIELD_OBJECT, .offset = offsetof(struct sandbox_spec, lifetime), .sub = lifetime_fields },
 	{ .name = "volumes", .kind = FIELD_CUSTOM, .set = set_volumes },
 	{ .name = "ephemeral", .kind = FIELD_BOOL, .offset = offsetof(struct sandbox_spec, ephemeral) },
@@ -258,6 +264,17 @@ static int set_network_changes(void *into, const char *where, const json_t *v, s
 	return rc < 0 ? rc : policy_check(c->network.network, c->network.network_allow, c->network.network_deny, false, e);
 }
 
+/* The whole of it anew. */
+static int set_secret_changes(void *into, const char *where, const json_t *v, struct err *e)
+{
+	struct sandbox_changes *c = into;
+	const struct field as_object = { .name = "secrets", .kind = FIELD_OBJECT, .offset = offsetof(struct sandbox_changes, network),
+		                         .sub = secrets_fields };
+	(void)where;
+	c->has_secrets = true;
+	return decode_one(&as_object, v, into, e);
+}
+
 int changes_decode(struct str body, struct sandbox_changes *c, struct err *e)
 {
 	static const struct field fields[] = {
@@ -265,6 +282,7 @@ int changes_decode(struct str body, struct sandbox_changes *c, struct err *e)
 		{ .name = "env", .kind = FIELD_CUSTOM, .set = set_env_changes },
 		{ .name = "lifetime", .kind = FIELD_CUSTOM, .set = set_lifetime_changes },
 		{ .name = "network", .kind = FIELD_CUSTOM, .set = set_network_changes },
+		{ .name = "secrets", .kind = FIELD_CUSTOM, .set = set_secret_changes },
 		{ 0 },
 	};
 	return decode_body(body, fields, c, e);

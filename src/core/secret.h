@@ -1,0 +1,28 @@
+/* The secrets of this server, and which sandbox has which. Private to core, as is what sandboxes are given of them. */
+#ifndef CAISSON_CORE_SECRET_H
+#define CAISSON_CORE_SECRET_H
+
+#include "core/authority.h"
+#include "core/core.h"
+
+struct secrets;
+struct secrets *secrets_new(struct store *store, const char *folder); /* reads what is stored */
+void secrets_free(struct secrets *t);
+
+bool sandbox_has_secrets(const struct sandbox *s);
+/* All that runs of it get: what programs need to trust the authority, its own environment, placeholders. `env` is empty before. */
+void sandbox_env(const struct sandbox *s, struct pairs *env);
+int secrets_known(struct core *c, const char *tenant, const struct sandbox_spec *spec, struct err *e); /* are all that it names there? */
+
+/* trust.c: puts the authority's certificate where programs inside look for such, and placeholders into files. The sandbox runs.
+ * Done at once when it has no secrets. */
+void secrets_install(struct sandbox *s, sandbox_done_fn done, void *ctx);
+#define TRUST_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
+#define TRUST_ANCHOR "/usr/local/share/ca-certificates/caisson.crt"
+
+/* The certificate of this installation; NULL and e when it cannot be had. */
+const struct authority *secrets_authority(struct core *c, struct err *e);
+/* The placeholder of the tenant's secret of this name or id, or NULL. */
+const char *secret_placeholder(struct core *c, const char *tenant, const char *ref);
+
+#endif
