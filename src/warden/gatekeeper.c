@@ -16,6 +16,8 @@
 #define READY_WITHIN_MS 5000
 #define LIVED_MS	2000 /* one that ends sooner is started again only after AGAIN_MS */
 #define AGAIN_MS	1000
+#define TAKES_WITHIN_MS 5000	  /* what it is told; it has nothing to wait for itself */
+#define SOCKET_BYTES	(4 << 20) /* of what it is told and has not read: some thousand gates */
 
 void gatekeeper_init(struct gatekeeper *k, char *const *command, struct netns_maker *netns)
 {
@@ -44,6 +46,24 @@ static bool put(int socket, const void *bytes, size_t n, const int *fds, size_t 
 	return sendmsg(socket, &m, MSG_NOSIGNAL | flags) == (ssize_t)n;
 }
 
+/* One that does not take what it is told would serve gates that are no more: it goes, and a new one begins. Many gates may be more than
+ * fits into its socket at once, and are waited for. */
+static void tell_edge(struct gatekeeper *k, const struct edge_gate *g, const int *fds, size_t n_fds)
+{
+	const uint64_t until = now_ms() + TAKES_WITHIN_MS;
+
+	while (!put(k->edge, g, sizeof *g, fds, n_fds, MSG_DONTWAIT)) {
+		struct pollfd p = { .fd = k->edge, .events = POLLOUT };
+		const uint64_t now = now_ms();
+		if (errno != EAGAIN || now >= until) {
+			log_error("msg=\"the edge does not take what it is told\" errno=%d", errno);
+			(void)process_signal(k->pidfd, SIGKILL);
+			return;
+		}
+		(void)poll(&p, 1, (int)(until - now));
+	}
+}
+
 /* In the child. */
 static void exec_edge(char *const *command, int warden, int daemon)
 {
@@ -66,6 +86,7 @@ static int start(struct gatekeeper *k, struct err *e)
 		close_fd(ours[1]);
 		return err_sys(e, ERR_UNAVAILABLE, errno, "make sockets for the edge");
 	}
+	(void)setsockopt(ours[0], SOL_SOCKET, SO_SNDBUFFORCE, &(const int){ SOCKET_BYTES }, sizeof(int));
 	pid_t pid = fork();
 	if (pid == 0) {
 		exec_edge(k->command, ours[1], theirs[1]);
@@ -132,9 +153,7 @@ void gatekeeper_hand(struct gatekeeper *k, const char *id, int gate)
 		return;
 	}
 	snprintf(g.id, sizeof g.id, "%s", id);
-	/* One that does not take what it is told would serve gates that are no more: it goes, and a new one begins. */
-	if (!put(k->edge, &g, sizeof g, fds, EDGE_GATE_FDS, MSG_DONTWAIT))
-		(void)process_signal(k->pidfd, SIGKILL);
+	tell_edge(k, &g, fds, EDGE_GATE_FDS);
 	for (int i = 0; i < EDGE_GATE_FDS; i++)
 		close_fd(fds[i]);
 }
@@ -161,8 +180,8 @@ void gatekeeper_detach(struct gatekeeper *k, const char *id, int *gate)
 	snprintf(g.id, sizeof g.id, "%s", id);
 	gate_cut(k->netns, *gate);
 	*gate = close_fd(*gate);
-	if (k->edge >= 0 && !put(k->edge, &g, sizeof g, NULL, 0, MSG_DONTWAIT))
-		(void)process_signal(k->pidfd, SIGKILL);
+	if (k->edge >= 0)
+		tell_edge(k, &g, NULL, 0);
 }
 
 void gatekeeper_ended(struct gatekeeper *k)

@@ -54,6 +54,20 @@ def test_edges_that_are_killed_again_and_again(w):
         b.delete()
 
 
+def test_an_edge_gets_all_gates_at_once(w):
+    n = int(os.environ.get("CAISSON_TEST_GATES", "50" if w.boundary == "process" else "3"))
+    boxes = [w.create("allow", allow=[f"{PUBLIC4}:7"], resources={"memory_mib": 128}) for _ in range(n)]
+    old = w.edges()
+    os.kill(old[0], signal.SIGKILL)
+    assert until(lambda: w.edges() and w.edges() != old, 10)
+    new = w.edges()
+    for b in boxes:
+        assert until(lambda: b.run(argv=["bash", "-c", f"exec 3<>/dev/tcp/{PUBLIC4}/7; echo x >&3; read -t 5 y <&3; test $y = x"])["exit_code"] == 0, 10)
+    assert w.edges() == new, "it was not started again and again"
+    for b in boxes:
+        b.delete()
+
+
 def test_a_new_server_takes_over_with_the_policies(w):
     b = w.create("allow", allow=["api.test:80"], ephemeral=False)
     other = w.create("none", ephemeral=False)
