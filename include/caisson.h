@@ -98,6 +98,9 @@ CAISSON_API const char *caisson_url(const struct caisson *c);
  * *ret_json (may be NULL) gets the answer's text, NUL-terminated, for free(); "" when the answer has no body. */
 CAISSON_API int caisson_request(struct caisson *c, const char *method, const char *path, const char *body, char **ret_json,
                                 struct caisson_error *e);
+/* A GET whose answer is handed on as it comes; a non-zero return of on_bytes ends it, and 0 is returned. */
+CAISSON_API int caisson_stream(struct caisson *c, const char *path, int (*on_bytes)(void *ctx, const void *bytes, size_t n), void *ctx,
+                               struct caisson_error *e);
 /* Escapes text for one segment or query value of such a path. For free(); NULL when memory is gone. */
 CAISSON_API char *caisson_escape(const char *text);
 

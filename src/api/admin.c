@@ -26,9 +26,16 @@ int api_authenticate(struct api *a, struct str key, struct caller *ret, struct e
 	const struct key_row *row;
 	int rc = keys_check(core_keys(a->core), key, &row, e);
 
-	if (rc == 0)
-		caller_of(row, ret);
-	return rc;
+	if (rc < 0) {
+		core_audit_key_refused(a->core);
+		return rc;
+	}
+	caller_of(row, ret);
+	if (rc > 0) { /* not of each request, but of each minute with one */
+		api_line(a, ret, "key.used", NULL);
+		api_line_end(a);
+	}
+	return 0;
 }
 
 static void owner_of(struct sandbox *s, const struct sandbox_view *v, struct caller *ret)
@@ -70,7 +77,17 @@ int api_key_create(struct api *a, const struct caller *c, const char *name, cons
 {
 	int rc = api_need_operator(c, e);
 
-	return rc < 0 ? rc : keys_create(core_keys(a->core), name ? name : "", tenant ? tenant : c->tenant, operator_, ret_key, ret_id, e);
+	if (rc == 0)
+		rc = keys_create(core_keys(a->core), name ? name : "", tenant ? tenant : c->tenant, operator_, ret_key, ret_id, e);
+	if (rc == 0) {
+		struct audit_line *l = api_line(a, c, "key.created", NULL);
+		audit_text(l, "id", ret_id);
+		audit_text(l, "name", name);
+		audit_text(l, "for_tenant", tenant ? tenant : c->tenant);
+		audit_flag(l, "operator", operator_);
+		api_line_end(a);
+	}
+	return rc;
 }
 
 struct key_each {
@@ -99,7 +116,13 @@ int api_key_revoke(struct api *a, const struct caller *c, const char *id, struct
 {
 	int rc = api_need_operator(c, e);
 
-	return rc < 0 ? rc : keys_revoke(core_keys(a->core), id, e);
+	if (rc == 0)
+		rc = keys_revoke(core_keys(a->core), id, e);
+	if (rc == 0) {
+		audit_text(api_line(a, c, "key.revoked", NULL), "id", id);
+		api_line_end(a);
+	}
+	return rc;
 }
 
 /* --- images, server --- */
@@ -170,7 +193,13 @@ int api_pool_set(struct api *a, const struct caller *c, const struct sandbox_spe
 
 	if (rc == 0 && size > POOL_SIZE_MAX)
 		rc = err_set(e, ERR_INVALID, EINVAL, "size: at most %d", POOL_SIZE_MAX);
-	return rc < 0 ? rc : core_pool_set(a->core, spec, size, e);
+	if (rc == 0)
+		rc = core_pool_set(a->core, spec, size, e);
+	if (rc == 0) {
+		audit_u64(api_line(a, c, "pool.set", NULL), "size", size);
+		api_line_end(a);
+	}
+	return rc;
 }
 
 int api_pool_list(struct api *a, const struct caller *c, void (*each)(void *ctx, const struct pool_view *v), void *ctx, struct err *e)

@@ -111,6 +111,29 @@ static void answer_usage(void *ctx, const struct err *e, const struct usage *u)
 	free(c);
 }
 
+/* --- the audit log --- */
+
+struct audit_line *api_line(struct api *a, const struct caller *c, const char *type, const char *sandbox)
+{
+	api_act(a, c);
+	return core_audit_begin(a->core, type, c->tenant, sandbox);
+}
+
+void api_line_end(struct api *a)
+{
+	core_audit_end(a->core);
+	api_act(a, NULL);
+}
+
+void api_say(struct api *a, const struct caller *c, const char *type, const struct sandbox *s)
+{
+	struct sandbox_view v;
+
+	sandbox_view(s, &v);
+	api_line(a, c, type, v.id);
+	api_line_end(a);
+}
+
 /* --- look-ups --- */
 
 struct sandbox *api_lookup(struct api *a, const struct caller *c, const char *ref, struct err *e)
@@ -129,7 +152,9 @@ void api_sandbox_create(struct api *a, const struct caller *c, const struct sand
 	struct call *call = api_call(a, ctx);
 
 	call->fn.sandbox = done;
+	api_act(a, c);
 	core_create(a->core, c->tenant, c->key_id, spec, answer_sandbox, call);
+	api_act(a, NULL);
 }
 
 int api_sandbox_get(struct api *a, const struct caller *c, const char *ref, struct sandbox_view *ret, struct err *e)
@@ -217,7 +242,9 @@ static void transition(struct api *a, const struct caller *c, const char *ref, t
 	}
 	struct call *call = api_call(a, ctx);
 	call->fn.sandbox = done;
+	api_act(a, c);
 	begin(s, answer_sandbox, call);
+	api_act(a, NULL);
 }
 
 void api_sandbox_start(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx)
@@ -251,6 +278,7 @@ void api_sandbox_resize(struct api *a, const struct caller *c, const char *ref, 
 	}
 	struct call *call = api_call(a, ctx);
 	call->fn.sandbox = done;
+	api_say(a, c, "sandbox.resize", s);
 	sandbox_resize(s, r, answer_sandbox, call);
 }
 
@@ -265,7 +293,9 @@ void api_sandbox_delete(struct api *a, const struct caller *c, const char *ref, 
 	}
 	struct call *call = api_call(a, ctx);
 	call->fn.done = done;
+	api_act(a, c);
 	sandbox_delete(s, api_answer_done, call);
+	api_act(a, NULL);
 }
 
 int api_sandbox_set_labels(struct api *a, const struct caller *c, const char *ref, const struct pairs *labels, struct err *e)
@@ -301,7 +331,9 @@ void api_sandbox_set_network(struct api *a, const struct caller *c, const char *
 	}
 	struct call *call = api_call(a, ctx);
 	call->fn.sandbox = done;
+	api_act(a, c);
 	sandbox_set_network(s, mode, allow, deny, answer_sandbox, call);
+	api_act(a, NULL);
 }
 
 void api_sandbox_set_secrets(struct api *a, const struct caller *c, const char *ref, const struct pairs *env, const struct pairs *files,

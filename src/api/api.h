@@ -229,6 +229,27 @@ struct server_info {
 };
 int api_info(struct api *a, const struct caller *c, struct server_info *ret); /* c NULL: the server itself asks */
 
+/* --- the audit log (audit/audit.h): an operator sees every line, others those of their tenant --- */
+struct audit_query {
+	uint64_t after;      /* only lines behind this one */
+	size_t limit;        /* 0 = 100; at most 1000 */
+	const char *type;    /* only these: "run", "run.started"; or NULL */
+	const char *sandbox; /* only of this one: its id, or while it is there its name; or NULL */
+};
+/* Calls each for a page of lines as they are in the log. *ret_next: to go on after; when it is the head's, that was all. */
+int api_audit_read(struct api *a, const struct caller *c, const struct audit_query *q, void (*each)(void *ctx, uint64_t seq, struct str line), void *ctx,
+		   uint64_t *ret_next, struct err *e);
+uint64_t api_audit_head(struct api *a, const char **ret_hash); /* number and hash of the last line */
+struct audit_watch;
+struct audit_watch *api_audit_watch(struct api *a, void (*grown)(void *ctx), void *ctx); /* told, from the loop, when there are new lines */
+void audit_watch_free(struct audit_watch *w); /* accepts NULL; also inside its own callback */
+
+/* Receivers of the log's lines: operator's. types NULL or empty: all; secret NULL: one is made (ret says it, until the next call). */
+int api_webhook_create(struct api *a, const struct caller *c, const char *url, const char *secret, char *const *types, struct webhook_view *ret,
+		       struct err *e);
+int api_webhook_list(struct api *a, const struct caller *c, void (*each)(void *ctx, const struct webhook_view *v), void *ctx, struct err *e);
+int api_webhook_delete(struct api *a, const struct caller *c, const char *id, struct err *e);
+
 /* --- events --- */
 struct subscription;
 struct subscription *api_subscribe(struct api *a, const struct caller *c, void (*on_event)(void *ctx, const struct event_view *ev), void *ctx);

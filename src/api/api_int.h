@@ -46,6 +46,16 @@ struct call *api_call(struct api *a, void *ctx);
 bool api_call_end(struct call *c);
 void api_answer_done(void *ctx, const struct err *e, struct sandbox *s);
 
+/* Around what core is asked to begin: the audit lines of it carry the caller's key. c NULL: it is over. */
+static inline void api_act(struct api *a, const struct caller *c)
+{
+	core_act_as(a->core, c ? c->key_id : NULL);
+}
+/* An audit line of a verb that core says nothing about; api_line_end writes it. sandbox: id, or NULL. */
+struct audit_line *api_line(struct api *a, const struct caller *c, const char *type, const char *sandbox);
+void api_line_end(struct api *a);
+void api_say(struct api *a, const struct caller *c, const char *type, const struct sandbox *s); /* both */
+
 /* 0, or ERR_DENIED. */
 int api_need_operator(const struct caller *c, struct err *e);
 /* The caller's sandbox of this id or name; NULL and e (ERR_NOT_FOUND, the same for another tenant's) when there is none. */

@@ -40,7 +40,9 @@ void api_interpreter_create(struct api *a, const struct caller *c, const char *r
 	}
 	struct call *call = api_call(a, ctx);
 	call->fn.interpreter = done;
+	api_act(a, c);
 	interpreter_create(s, spec, on_created, call);
+	api_act(a, NULL);
 }
 
 int api_interpreter_list(struct api *a, const struct caller *c, const char *ref, void (*each)(void *ctx, const struct interpreter_view *v),
@@ -90,5 +92,8 @@ struct execution *api_execute(struct api *a, const struct caller *c, const char 
 {
 	struct sandbox *s = api_lookup(a, c, ref, e);
 
-	return s ? sandbox_execute(s, spec, ev, ctx, e) : NULL;
+	api_act(a, c);
+	struct execution *x = s ? sandbox_execute(s, spec, ev, ctx, e) : NULL;
+	api_act(a, NULL);
+	return x;
 }

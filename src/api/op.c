@@ -13,7 +13,10 @@ struct api_op *api_op_open(struct api *a, const struct caller *c, const char *re
 {
 	struct sandbox *s = api_lookup(a, c, ref, e);
 
-	return s ? (struct api_op *)sandbox_op(s, spec, ev, ctx, e) : NULL;
+	api_act(a, c);
+	struct api_op *op = s ? (struct api_op *)sandbox_op(s, spec, ev, ctx, e) : NULL;
+	api_act(a, NULL);
+	return op;
 }
 
 size_t api_op_room(const struct api_op *op)

@@ -35,7 +35,10 @@ void api_run_start(struct api *a, const struct caller *c, const char *ref, const
 	struct run *r;
 	struct sandbox *s = api_lookup(a, c, ref, &e);
 
-	if (!s || sandbox_run(s, spec, &r, &e) < 0) {
+	api_act(a, c);
+	int rc = s ? sandbox_run(s, spec, &r, &e) : -ENOENT;
+	api_act(a, NULL);
+	if (rc < 0) {
 		done(ctx, &e, NULL);
 		return;
 	}
@@ -91,10 +94,24 @@ int api_run_output(struct api *a, const struct caller *c, const char *ref, const
 	return r ? run_output(r, stream, offset, max, out, e) : -ENOENT;
 }
 
+static void say_of_run(struct api *a, const struct caller *c, const char *type, const char *ref, const char *run, int signo)
+{
+	struct sandbox_view v;
+
+	sandbox_view(core_find(a->core, c->tenant, ref), &v);
+	struct audit_line *l = api_line(a, c, type, v.id);
+	audit_text(l, "run", run);
+	if (signo)
+		audit_u64(l, "signal", (uint64_t)(signo & 0xff));
+	api_line_end(a);
+}
+
 int api_run_cancel(struct api *a, const struct caller *c, const char *ref, const char *run, struct err *e)
 {
 	struct run *r = lookup_run(a, c, ref, run, e);
 
+	if (r)
+		say_of_run(a, c, "run.cancel", ref, run, 0);
 	return r ? run_cancel(r, e) : -ENOENT;
 }
 
@@ -102,6 +119,8 @@ int api_run_signal(struct api *a, const struct caller *c, const char *ref, const
 {
 	struct run *r = lookup_run(a, c, ref, run, e);
 
+	if (r)
+		say_of_run(a, c, "run.signal", ref, run, signo);
 	return r ? run_signal(r, signo, tree, e) : -ENOENT;
 }
 
@@ -155,6 +174,7 @@ void api_session_create(struct api *a, const struct caller *c, const char *ref, 
 	}
 	struct call *call = api_call(a, ctx);
 	call->fn.done = done;
+	api_say(a, c, "session.create", s);
 	session_create(s, id, cwd, env, api_answer_done, call);
 }
 
@@ -189,5 +209,6 @@ void api_session_delete(struct api *a, const struct caller *c, const char *ref, 
 	}
 	struct call *call = api_call(a, ctx);
 	call->fn.done = done;
+	api_say(a, c, "session.delete", s);
 	session_delete(s, id, api_answer_done, call);
 }

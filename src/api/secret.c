@@ -12,13 +12,24 @@ static struct secret *look_up(struct api *a, const struct caller *c, const char 
 	return x;
 }
 
+static void say(struct api *a, const struct caller *c, const char *type, const struct secret_view *v)
+{
+	struct audit_line *l = api_line(a, c, type, NULL);
+
+	audit_text(l, "id", v->id);
+	audit_text(l, "name", v->spec->name);
+	api_line_end(a);
+}
+
 int api_secret_create(struct api *a, const struct caller *c, const struct secret_spec *spec, struct secret_view *ret, struct err *e)
 {
 	struct secret *x;
 	int rc = core_secret_create(a->core, c->tenant, spec, &x, e);
 
-	if (rc == 0)
+	if (rc == 0) {
 		secret_get_view(x, ret);
+		say(a, c, "secret.created", ret);
+	}
 	return rc;
 }
 
@@ -37,16 +48,23 @@ int api_secret_change(struct api *a, const struct caller *c, const char *ref, co
 	struct secret *x = look_up(a, c, ref, e);
 	int rc = x ? core_secret_change(a->core, x, with, e) : -ENOENT;
 
-	if (rc == 0)
+	if (rc == 0) {
 		secret_get_view(x, ret);
+		say(a, c, "secret.changed", ret);
+	}
 	return rc;
 }
 
 int api_secret_delete(struct api *a, const struct caller *c, const char *ref, struct err *e)
 {
 	struct secret *x = look_up(a, c, ref, e);
+	struct secret_view v;
 
-	return x ? core_secret_delete(a->core, x, e) : -ENOENT;
+	if (!x)
+		return -ENOENT;
+	secret_get_view(x, &v);
+	say(a, c, "secret.delete", &v);
+	return core_secret_delete(a->core, x, e);
 }
 
 void api_secret_list(struct api *a, const struct caller *c, void (*each)(void *ctx, const struct secret_view *v), void *ctx)

@@ -36,6 +36,12 @@ void api_snapshot_create(struct api *a, const struct caller *c, const char *ref,
 		return;
 	}
 	struct call *call = api_call(a, ctx);
+	struct sandbox_view v;
+	sandbox_view(s, &v);
+	struct audit_line *l = api_line(a, c, "snapshot.create", v.id);
+	audit_text(l, "name", name);
+	audit_flag(l, "memory", memory);
+	api_line_end(a);
 	call->fn.snapshot = done;
 	sandbox_snapshot(s, c->key_id, name, memory, extra, answer_snapshot, call);
 }
@@ -84,6 +90,10 @@ void api_snapshot_delete(struct api *a, const struct caller *c, const char *ref,
 		return;
 	}
 	struct call *call = api_call(a, ctx);
+	struct snapshot_view v;
+	snapshot_view(p, &v);
+	audit_text(api_line(a, c, "snapshot.delete", NULL), "snapshot", v.id);
+	api_line_end(a);
 	call->fn.done = done;
 	snapshot_delete(p, answer_done, call);
 }
@@ -112,6 +122,7 @@ void api_sandbox_fork(struct api *a, const struct caller *c, const char *ref, si
 		return;
 	}
 	struct call *call = api_call(a, ctx);
+	api_say(a, c, "sandbox.fork", s);
 	call->fn.fork = done;
 	sandbox_fork(s, c->key_id, count, name, answer_fork, call);
 }

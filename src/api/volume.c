@@ -30,6 +30,8 @@ void api_volume_create(struct api *a, const struct caller *c, const char *name, 
 	struct call *call = api_call(a, ctx);
 
 	call->fn.volume = done;
+	audit_text(api_line(a, c, "volume.create", NULL), "name", name);
+	api_line_end(a);
 	core_volume_create(a->core, c->tenant, c->key_id, name, size_mib, answer_volume, call);
 }
 
@@ -83,6 +85,10 @@ void api_volume_delete(struct api *a, const struct caller *c, const char *ref, a
 		return;
 	}
 	struct call *call = api_call(a, ctx);
+	struct volume_view view;
+	volume_view(v, &view);
+	audit_text(api_line(a, c, "volume.delete", NULL), "id", view.id);
+	api_line_end(a);
 	call->fn.done = done;
 	volume_delete(v, answer_done, call);
 }

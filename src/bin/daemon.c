@@ -90,6 +90,7 @@ struct daemon {
 	size_t n_boundaries;
 	struct store *store;
 	struct image_store *images;
+	struct audit *audit;
 	struct egress *egress;
 	struct core *core;
 	struct api *api;
@@ -207,19 +208,6 @@ static void begin_end(struct daemon *d)
 	server_stop(d->server, d->lost || d->o->ephemeral ? 0 : GRACE_MS, on_server_stopped, d);
 }
 
-/* Every denial is a line; what was allowed is one at "debug". */
-static void on_verdict(void *ctx, const struct edge_event *ev)
-{
-	(void)ctx;
-	if (!ev->allowed)
-		log_info("sandbox=%s verdict=denied addr=%s port=%u name=\"%s\" reason=\"%s\" untold=%u", ev->id, ev->addr, ev->port, ev->name, ev->reason,
-			 ev->lost);
-	else
-		log_debug("sandbox=%s verdict=%s addr=%s port=%u name=\"%s\" up=%llu down=%llu ms=%llu reason=\"%s\"", ev->id,
-			  ev->kind == EDGE_CLOSED ? "closed" : "allowed", ev->addr, ev->port, ev->name, (unsigned long long)ev->up_bytes,
-			  (unsigned long long)ev->down_bytes, (unsigned long long)ev->duration_ms, ev->reason);
-}
-
 void daemon_edge(void *daemon, int fd)
 {
 	struct daemon *d = daemon;
@@ -316,20 +304,26 @@ static int assemble(struct daemon *d, const char *state_dir, const char *key_pat
 	int rc = store_open(db, &d->store, e);
 	if (rc < 0)
 		return rc;
+	auto_free char *audit_dir = xasprintf("%s/audit", state_dir);
+	const struct audit_options audit = { .dir = audit_dir, .keep_bytes = d->o->audit_keep };
+	rc = audit_open(&audit, &d->audit, e);
+	if (rc < 0)
+		return rc;
 	d->images = image_store_new(d->o->images);
 	d->egress = egress_new(d->loop);
-	egress_on_event(d->egress, on_verdict, d);
-	const struct core_options core = {
+		const struct core_options core = {
 		.data_dir = state_dir,
 		.store = d->store,
 		.images = d->images,
 		.boundaries = d->boundaries,
 		.n_boundaries = d->n_boundaries,
+		.audit = d->audit,
 		.egress = d->egress,
 		.network_max = d->o->network_max,
 		.spares = d->o->pool >= 0 ? (size_t)d->o->pool : d->o->ephemeral ? 0 : CORE_SPARES_DEFAULT,
 	};
 	d->core = core_new(d->loop, &core);
+	egress_on_event(d->egress, core_verdict, d->core);
 	rc = write_first_key(d, key_path, e);
 	if (rc < 0)
 		return rc;
@@ -349,6 +343,7 @@ static void disassemble(struct daemon *d)
 	core_free(d->core);
 	egress_free(d->egress);
 	image_store_free(d->images);
+	audit_close(d->audit);
 	if (d->store)
 		store_close(d->store);
 }

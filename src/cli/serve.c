@@ -5,7 +5,9 @@
 #include "model/policy.h"
 
 enum { OPT_LISTEN = 1, OPT_SOCKET, OPT_IMAGES, OPT_BOUNDARY, OPT_ACCELERATOR, OPT_PUBLIC_URL, OPT_PREVIEW_DOMAIN, OPT_POOL, OPT_LIFETIME_FD, OPT_EPHEMERAL, OPT_LOG,
-       OPT_NETWORK, OPT_NETWORK_MAX, OPT_NETWORK_LAN, OPT_RESOLVER };
+       OPT_NETWORK, OPT_NETWORK_MAX, OPT_NETWORK_LAN, OPT_RESOLVER, OPT_AUDIT_KEEP };
+
+enum { AUDIT_KEEP_MIN_MIB = 32 };
 
 static const struct option_spec options[] = {
 	{ OPT_LISTEN, 0, "listen", "ADDRESS", "HOST:PORT (default: 127.0.0.1:4780), or none" },
@@ -20,6 +22,7 @@ static const struct option_spec options[] = {
 	{ OPT_NETWORK_LAN, 0, "network-lan", "RANGES", "private addresses that a sandbox's rules may name, such as 10.1.0.0/16,192.168.7.5" },
 	{ OPT_RESOLVER, 0, "resolver", "ADDRESSES", "name servers for the sandboxes' names (default: this machine's)" },
 	{ OPT_POOL, 0, "pool", "N", "keep N sandboxes ready of each kind asked for lately (default: as the boundary suggests; 0: none)" },
+	{ OPT_AUDIT_KEEP, 0, "audit-keep", "SIZE", "keep this much of the audit log, such as 4g; its oldest files go (default: all is kept)" },
 	{ OPT_LOG, 0, "log", "LEVEL", "debug, info, warn or error (default: $CAISSON_LOG, else warn)" },
 	{ OPT_EPHEMERAL, 0, "ephemeral", NULL, "delete every sandbox and the data folder when it ends" },
 	{ OPT_LIFETIME_FD, 0, "lifetime-fd", "N", "end when this pipe's other side is closed" },
@@ -80,7 +83,7 @@ static int run(struct cli *cli, int argc, char **argv)
 	struct serve_options s = { .lifetime_fd = -1, .log_level = LOG_WARN, .pool = -1, .network = -1, .network_max = NETWORK_PUBLIC };
 	const char *network = NULL, *network_max = NULL;
 	const char *listen = NULL, *socket = NULL, *images = NULL, *log = getenv("CAISSON_LOG");
-	uint64_t fd = 0, pool = 0;
+	uint64_t fd = 0, pool = 0, keep_mib = 0;
 
 	args_init(&a, cli, argc, argv, false);
 	for (int o; (o = args_next(&a)) > 0;) {
@@ -125,6 +128,10 @@ static int run(struct cli *cli, int argc, char **argv)
 		case OPT_POOL:
 			if (args_u64(&a, "pool", 0, 10000, &pool))
 				s.pool = (int)pool;
+			break;
+		case OPT_AUDIT_KEEP:
+			if (args_mib(&a, "audit-keep", &keep_mib))
+				s.audit_keep = MAX(keep_mib, (uint64_t)AUDIT_KEEP_MIN_MIB) << 20;
 			break;
 		case OPT_EPHEMERAL:
 			s.ephemeral = true;

@@ -19,6 +19,7 @@ struct serve_options {
 	enum network_mode network_max; /* the most that a sandbox may have */
 	const char *network_lan;       /* ranges of private addresses that rules may name, comma-separated; NULL = none */
 	const char *resolvers;         /* name servers of the sandboxes' resolver, comma-separated; NULL = this machine's */
+	uint64_t audit_keep;    /* bytes of the audit log that are kept; 0 = all */
 	int pool;               /* ready sandboxes kept of each kind asked for lately; -1 = as the boundary suggests */
 	int lifetime_fd;        /* read end of a pipe: when it closes, the server deletes its sandboxes and ends. -1 = none */
 	bool ephemeral;         /* nothing outlives the server: at its end every sandbox is deleted, and `data` as well */

@@ -243,3 +243,13 @@ int caisson_request(struct caisson *c, const char *method, const char *path, con
 		*ret_json = take_ptr(&x.reply.p);
 	return 0;
 }
+
+int caisson_stream(struct caisson *c, const char *path, int (*sink)(void *ctx, const void *bytes, size_t n), void *ctx, struct caisson_error *e)
+{
+	auto_exchange struct exchange x = { .method = "GET", .path = path, .sink = sink, .ctx = ctx };
+
+	if (strncmp(path, "/", 1) != 0 || strpbrk(path, " \r\n"))
+		return error_set(e, CAISSON_ERR_INVALID, "a path begins with / and holds no blank");
+	int rc = exchange_perform(c, &x, e);
+	return x.stopped ? 0 : rc;
+}

@@ -18,6 +18,7 @@ static void on_deliver(uv_idle_t *h)
 
 	run_deliver_ready(c);
 	runs_save_ended(c);
+	audit_tell(c);
 	if (!c->ready)
 		uv_idle_stop(h);
 }
@@ -34,9 +35,13 @@ static void on_sweep(uv_timer_t *h)
 	struct sandbox *s, *next;
 	uint64_t now = now_unix_ms();
 
-	HASH_ITER (hh_id, c->by_id, s, next)
+	HASH_ITER (hh_id, c->by_id, s, next) {
+		audit_sweep_box(s);
 		lifecycle_sweep(s, now); /* may remove s, never another */
+	}
 	pool_sweep(c);
+	audit_sweep(c);
+	webhooks_sweep(c);
 	if (c->next_event == c->swept_event)
 		store_idle(c->o.store); /* nothing has begun or ended since the last time: a good moment to fold its log */
 	c->swept_event = c->next_event;
@@ -52,6 +57,8 @@ struct core *core_new(uv_loop_t *loop, const struct core_options *o)
 	if (c->o.max_sandboxes == 0)
 		c->o.max_sandboxes = MAX_SANDBOXES;
 	c->keys = keys_new(o->store);
+	c->audit = audit_state_new(c);
+	c->webhooks = webhooks_new();
 	c->pool = pool_new(c);
 	c->secrets = secrets_new(o->store, o->data_dir);
 	if (mkdir(runs, 0700) < 0 && errno != EEXIST)
@@ -100,6 +107,9 @@ void core_close(struct core *c, void (*done)(void *ctx), void *ctx)
 			s->link = NULL;
 		}
 	}
+	core_audit_begin(c, "server.stopped", NULL, NULL);
+	core_audit_end(c);
+	webhooks_stop(c);
 	c->closed = done;
 	c->closed_ctx = ctx;
 	pool_drain(c, close_handles, c);
@@ -119,6 +129,8 @@ void core_free(struct core *c)
 	pool_free(c->pool);
 	secrets_free(c->secrets);
 	keys_free(c->keys);
+	webhooks_free(c->webhooks);
+	audit_state_free(c->audit);
 	close_fd(c->runs_dir);
 	free(c);
 }
@@ -216,6 +228,7 @@ void core_remove(struct sandbox *s)
 		session_row_done(&ss->row);
 		free(ss);
 	}
+	free(s->more);
 	sandbox_row_done(&s->row);
 	free(s);
 	if (c->emptied && HASH_CNT(hh_id, c->by_id) == 0)
@@ -338,9 +351,12 @@ void core_start(struct core *c, void (*done)(void *ctx, const struct err *e), vo
 {
 	struct sandbox *s, *next;
 
+	audit_text(core_audit_begin(c, "server.started", NULL, NULL), "version", CAISSON_VERSION);
+	core_audit_end(c);
 	c->started = done;
 	c->started_ctx = ctx;
 	store_sandbox_each(c->o.store, load_row, c);
+	webhooks_load(c);
 	snapshots_load(c);
 	volumes_load(c);
 	pool_load(c);
@@ -418,6 +434,7 @@ void core_emit(struct core *c, const char *type, struct sandbox *s, enum sandbox
 	struct run_view rv;
 
 	uint64_t seq = ++c->next_event;
+	audit_emit(c, type, s, old, r);
 	if (!c->subscriptions)
 		return;
 	sandbox_view(s, &sv);

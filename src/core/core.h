@@ -8,6 +8,7 @@
 #ifndef CAISSON_CORE_CORE_H
 #define CAISSON_CORE_CORE_H
 
+#include "audit/audit.h"
 #include "base/buf.h"
 #include "boundary/boundary.h"
 #include "core/keys.h"
@@ -36,6 +37,7 @@ struct core_options { /* all borrowed; must outlive the core */
 	struct boundary *const *boundaries; /* the usable ones; the first is the default */
 	size_t n_boundaries;
 	size_t max_sandboxes;          /* 0 = 20,000 */
+	struct audit *audit;           /* the log that everything goes into */
 	struct egress *egress;         /* told what each sandbox may reach; NULL: none reaches anything */
 	enum network_mode network_max; /* no sandbox gets more: NETWORK_NONE < NETWORK_ALLOW < NETWORK_PUBLIC */
 	size_t spares;                 /* ready sandboxes kept of each shape asked for lately; CORE_SPARES_DEFAULT = as the boundary says */
@@ -54,6 +56,26 @@ struct keys *core_keys(struct core *c);
 struct boundary *core_boundary(struct core *c, const char *name, struct err *e); /* NULL name = default */
 size_t core_count(const struct core *c, const char *tenant, size_t *ret_running); /* tenant NULL: of all */
 const struct core_options *core_get_options(const struct core *c);
+
+/* --- the audit log (core/audit.c) --- */
+/* Who asks, from now on and until it is said again; NULL: nobody. Lines that are begun meanwhile carry it. */
+void core_act_as(struct core *c, const char *key_id);
+/* A line about a sandbox (or NULL) of this tenant (NULL: the server itself); audit_text and the like add to it. */
+struct audit_line *core_audit_begin(struct core *c, const char *type, const char *tenant, const char *sandbox);
+void core_audit_end(struct core *c);
+void core_audit_key_refused(struct core *c); /* said once a second */
+/* What the edge says of a sandbox (an egress_event_fn, its ctx the core): lines, and when there are too many, their number. */
+void core_verdict(void *core, const struct edge_event *ev);
+/* Told, from the loop, when there are new lines. */
+struct audit_watch;
+struct audit_watch *core_audit_watch(struct core *c, void (*grown)(void *ctx), void *ctx);
+void audit_watch_free(struct audit_watch *w); /* accepts NULL; also inside its own callback */
+
+/* --- webhooks (core/webhook.c): the log's lines sent on, signed --- */
+/* take: url, perhaps secret and types; the rest is filled in. */
+int core_webhook_add(struct core *c, struct webhook_row *take, struct webhook_view *ret, struct err *e);
+void core_webhook_each(struct core *c, void (*each)(void *ctx, const struct webhook_view *v), void *ctx);
+int core_webhook_delete(struct core *c, const char *id, struct err *e);
 
 /* --- finding --- */
 struct sandbox *core_find(struct core *c, const char *tenant, const char *ref); /* by id or name; NULL when not this tenant's */

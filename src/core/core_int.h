@@ -83,6 +83,7 @@ struct sandbox {
 	struct interpreter *interpreters; /* the same */
 	size_t live_runs;
 	uint64_t oom_kills;        /* seen so far */
+	struct more *more;         /* what the audit log has not heard one by one; or NULL */
 	uint64_t run_reserved;     /* numbers below are reserved in the store, RUN_NUMBERS_RESERVED at a time */
 	uint64_t active_saved_ms;
 	bool counted;              /* in core->creating */
@@ -110,6 +111,8 @@ struct volume {
 	UT_hash_handle hh; /* by row.id; iteration is in order of creation */
 };
 
+struct audit_state; /* audit.c */
+struct webhooks;    /* webhook.c */
 struct taking;     /* snapshot.c */
 struct image_hold;
 
@@ -126,6 +129,8 @@ struct core {
 	uv_loop_t *loop;
 	struct core_options o;
 	struct keys *keys;
+	struct audit_state *audit;
+	struct webhooks *webhooks;
 	int runs_dir; /* DATA/runs */
 	struct sandbox *by_id, *by_name;
 	struct snapshot *snapshots;
@@ -162,6 +167,28 @@ void core_emit(struct core *c, const char *type, struct sandbox *s, enum sandbox
 
 void core_handle_closed(struct core *c); /* one of core->handles */
 void core_deliver_soon(struct core *c);  /* run_deliver_ready and runs_save_ended on the loop's next turn */
+
+/* audit.c */
+struct audit_state *audit_state_new(struct core *c);
+void audit_state_free(struct audit_state *st);
+int core_audit_ready(struct core *c, struct err *e); /* for what is new: refused when it could not be recorded */
+void audit_emit(struct core *c, const char *type, struct sandbox *s, enum sandbox_state old, const struct run *r); /* what core_emit tells */
+void audit_say_network(struct audit_line *l, const struct sandbox *s);
+void audit_op(struct sandbox *s, const struct op_spec *spec, struct link_op *op); /* its end will be a line */
+void audit_asked(struct sandbox *s, const char *type); /* a transition that has no state of its own */
+void audit_execution(struct sandbox *s, const struct interpreter *in, const char *code);
+void audit_sweep_box(struct sandbox *s);
+void audit_sweep(struct core *c);
+void audit_forget(struct sandbox *s); /* says what is left to say */
+void audit_tell(struct core *c);      /* from the loop: who watches */
+void audit_tell_soon(struct core *c);
+
+/* webhook.c */
+struct webhooks *webhooks_new(void);
+void webhooks_load(struct core *c);
+void webhooks_sweep(struct core *c);
+void webhooks_stop(struct core *c); /* what is under way ends soon, and then its handle */
+void webhooks_free(struct webhooks *all);
 
 /* lifecycle.c */
 void lifecycle_boundary_exit(void *ctx, const char *id, const struct boundary_exit *x);

@@ -132,6 +132,8 @@ static int make_row(struct core *c, const char *tenant, const char *key_id, cons
 
 static int check_request(struct core *c, const char *tenant, const struct sandbox_spec *spec, struct err *e)
 {
+	if (core_audit_ready(c, e) < 0)
+		return -ENOSPC;
 	if (HASH_CNT(hh_id, c->by_id) >= c->o.max_sandboxes)
 		return err_set(e, ERR_LIMIT, ENOSPC, "this server holds %zu sandboxes already: delete some", c->o.max_sandboxes);
 	if (spec->name && core_find(c, tenant, spec->name)) /* a name that is another one's id would make that one unreachable by it */

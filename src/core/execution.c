@@ -90,7 +90,7 @@ struct execution *sandbox_execute(struct sandbox *s, const struct execution_spec
 		err_set(e, ERR_INVALID, EINVAL, "code: up to %u bytes", RUN_SCRIPT_MAX);
 		return NULL;
 	}
-	if (env_validate(&spec->env, e) < 0)
+	if (env_validate(&spec->env, e) < 0 || core_audit_ready(s->core, e) < 0)
 		return NULL;
 	if (spec->timeout_ms > EXECUTION_TIMEOUT_MAX_MS) {
 		err_set(e, ERR_INVALID, EINVAL, "timeout: at most a year");
@@ -125,6 +125,7 @@ struct execution *sandbox_execute(struct sandbox *s, const struct execution_spec
 	x->stop_on_leave = spec->stop_on_leave;
 	x->ev = ev;
 	x->ctx = ctx;
+	audit_execution(s, in, spec->code);
 	sandbox_touch(s);
 	executions_next(in);
 	return x;

@@ -87,12 +87,13 @@ int keys_check(struct keys *k, struct str text, const struct key_row **ret, stru
 		HASH_ADD(hh, k->cache, hash, sizeof c->hash, c);
 	}
 	uint64_t now = now_unix_ms();
-	if (now - c->row.used_ms > USED_EVERY_MS) {
+	bool first = now - c->row.used_ms > USED_EVERY_MS;
+	if (first) {
 		c->row.used_ms = now;
 		store_key_used(k->store, c->row.id, now);
 	}
 	*ret = &c->row;
-	return 0;
+	return first;
 }
 
 int keys_create(struct keys *k, const char *name, const char *tenant, bool operator_, char ret_text[static KEY_TEXT_SIZE],

@@ -11,7 +11,7 @@
 struct keys;
 struct keys *keys_new(struct store *store);
 void keys_free(struct keys *k);
-/* The row of a valid key, valid until the next call here. ERR_UNAUTHENTICATED otherwise. */
+/* The row of a valid key, valid until the next call here: 0, or 1 at its first use within a minute. ERR_UNAUTHENTICATED otherwise. */
 int keys_check(struct keys *k, struct str text, const struct key_row **ret, struct err *e);
 int keys_create(struct keys *k, const char *name, const char *tenant, bool operator_, char ret_text[static KEY_TEXT_SIZE],
                 char ret_id[static KEY_ID_SIZE], struct err *e);

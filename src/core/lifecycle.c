@@ -474,6 +474,7 @@ void sandbox_pause(struct sandbox *s, sandbox_done_fn done, void *ctx)
 	if (!begin(s, V_PAUSE, "pause", done, ctx))
 		return;
 	wait_for(s, done, ctx);
+	audit_asked(s, "sandbox.pause");
 	s->boundary->ops->pause(s->boundary, s->row.id, on_paused, step_new(s));
 }
 
@@ -482,6 +483,7 @@ void sandbox_resume(struct sandbox *s, sandbox_done_fn done, void *ctx)
 	if (!begin(s, V_RESUME, "resume", done, ctx))
 		return;
 	wait_for(s, done, ctx);
+	audit_asked(s, "sandbox.resume");
 	sandbox_touch(s);
 	s->boundary->ops->resume(s->boundary, s->row.id, on_resumed, step_new(s));
 }

@@ -112,6 +112,10 @@ void link_op_pause(struct link_op *op);   /* on_data stops soon: credit is withh
 void link_op_resume(struct link_op *op);
 void link_op_cancel(struct link_op *op);  /* no further callback; the op is freed */
 
+/* Told once, before on_end, how the op has ended, or that it was cancelled; and how many bytes went in and came out. */
+typedef void (*link_op_watch_fn)(void *ctx, uint64_t sent, uint64_t received, const struct err *e, bool canceled);
+void link_op_watch(struct link_op *op, link_op_watch_fn fn, void *ctx);
+
 /* The same over a connection of its own (another descriptor of the boundary's open_guest), which the op's process in the sandbox
  * serves itself: for bulk reading and writing. Takes fd, also on failure (NULL: the loop cannot watch it). Belongs to the link
  * like any op and ends with it; the connection is closed with the op. */

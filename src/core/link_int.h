@@ -41,6 +41,9 @@ struct link_op {
 	void *ctx;
 	uint64_t sent, sent_limit, received, received_limit;
 	bool paused, eof_sent, data_ended, opened;
+	uint64_t data;                /* of what was received, the bytes */
+	link_op_watch_fn watch;       /* or NULL */
+	void *watch_ctx;
 	bool refused;                 /* could not be asked for; ends from the loop */
 	bool busy, dead;              /* in a callback; ended or cancelled meanwhile, to be freed after it */
 	UT_hash_handle hh;

@@ -50,11 +50,24 @@ static void op_free(struct link_op *op)
 	free(op);
 }
 
+void link_op_watch(struct link_op *op, link_op_watch_fn fn, void *ctx)
+{
+	op->watch = fn;
+	op->watch_ctx = ctx;
+}
+
+static void tell_watch(struct link_op *op, const struct err *e, bool canceled)
+{
+	if (op->watch)
+		op->watch(op->watch_ctx, op->sent, op->data, e, canceled);
+}
+
 void op_end(struct link_op *op, const struct err *e)
 {
 	if (op->dead)
 		return;
 	op->dead = true; /* a cancel from inside the last callback changes nothing any more */
+	tell_watch(op, e, false);
 	if (op->ev->on_end)
 		op->ev->on_end(op->ctx, e);
 	if (!op->busy)
@@ -73,6 +86,7 @@ void link_op_cancel(struct link_op *op)
 	if (op->dead)
 		return;
 	op->dead = true;
+	tell_watch(op, NULL, true);
 	if (p) {
 		(void)guest_frame_put(pump_out(p), GUEST_OP_CANCEL, 0, op->id, (struct str){ NULL, 0 });
 		pump_kick(p);
@@ -340,6 +354,7 @@ static int deliver(struct link_op *op, const struct guest_frame *f)
 	case GUEST_OP_DATA:
 		if (!op->opened || op->data_ended || counted(op, f->payload) < 0)
 			return -EPROTO;
+		op->data += f->payload.n;
 		if (f->payload.n && op->ev->on_data)
 			op->ev->on_data(op->ctx, f->payload);
 		return 0;

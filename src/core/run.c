@@ -175,6 +175,8 @@ static int check_startable(struct sandbox *s, const struct run_spec *spec, struc
 {
 	if (run_spec_validate(spec, e) < 0)
 		return -EINVAL;
+	if (core_audit_ready(s->core, e) < 0)
+		return -ENOSPC;
 	if (s->row.state != SANDBOX_RUNNING || !s->link)
 		return err_set(e, ERR_CONFLICT, EBUSY, "the sandbox is not running (state %s)", sandbox_state_name(s->row.state));
 	if (spec->session) {

@@ -179,6 +179,8 @@ void sandbox_set_network(struct sandbox *s, enum network_mode mode, char *const 
 		return;
 	}
 	network_tell(s);
+	audit_say_network(core_audit_begin(s->core, "sandbox.network", s->row.tenant, s->row.id), s);
+	core_audit_end(s->core);
 	if (!lives || had == (mode != NETWORK_NONE)) {
 		done(ctx, NULL, s);
 		return;
@@ -322,11 +324,16 @@ struct link_op *sandbox_op(struct sandbox *s, const struct op_spec *spec, const 
 		err_set(e, ERR_CONFLICT, EBUSY, "the sandbox is not running (state %s)", sandbox_state_name(s->row.state));
 		return NULL;
 	}
+	if (core_audit_ready(s->core, e) < 0)
+		return NULL;
 	sandbox_touch(s);
 	if (!filled.user)
 		filled.user = s->row.user;
 	if (!filled.cwd)
 		filled.cwd = s->row.spec.workdir;
 	struct link_op *op = open_direct(s, &filled, ev, ctx);
-	return op ? op : link_op_open(s->link, &filled, ev, ctx);
+	if (!op)
+		op = link_op_open(s->link, &filled, ev, ctx);
+	audit_op(s, &filled, op);
+	return op;
 }

@@ -97,6 +97,14 @@ struct pool_view {
 	size_t standing;    /* of these, by the operator's wish: without it they go when nobody asks for them */
 };
 
+/* A receiver of the audit log's lines. */
+struct webhook_view {
+	const char *id, *url, *secret;
+	char *const *types; /* NULL or empty: all */
+	uint64_t created_ms, seq, failures;
+	const char *error;  /* of the last try, or NULL */
+};
+
 enum run_state { RUN_QUEUED, RUN_RUNNING, RUN_EXITED, RUN_FAILED /* never started: see message */, RUN_LOST /* sandbox ended */ };
 const char *run_state_name(enum run_state s); /* "queued" "running" "exited" "failed" "lost" */
 int run_state_parse(struct str name, enum run_state *ret);

@@ -138,5 +138,16 @@ static const char schema_5[] =
 	"  sealed      BLOB    NOT NULL"
 	") STRICT;";
 
-const char *const store_migrations[] = { schema_1, schema_2, schema_3, schema_4, schema_5 };
+/* Where the audit log's lines are sent on to. types: words separated by blanks; seq: the last line that was taken. */
+static const char schema_6[] =
+	"CREATE TABLE webhooks ("
+	"  id         TEXT    NOT NULL PRIMARY KEY,"
+	"  url        TEXT    NOT NULL,"
+	"  secret     TEXT    NOT NULL,"
+	"  types      TEXT    NOT NULL,"
+	"  created_ms INTEGER NOT NULL,"
+	"  seq        INTEGER NOT NULL"
+	") STRICT;";
+
+const char *const store_migrations[] = { schema_1, schema_2, schema_3, schema_4, schema_5, schema_6 };
 const size_t store_migration_count = ARRAY_LEN(store_migrations);

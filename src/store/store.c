@@ -81,6 +81,9 @@ static const char *const statements[ST_COUNT] = {
 	[ST_SECRET_DELETE] = "DELETE FROM secrets WHERE id = ?",
 	[ST_AUTHORITY_PUT] = "INSERT INTO authority (one, certificate, sealed) VALUES (1, ?, ?)",
 	[ST_AUTHORITY_GET] = "SELECT certificate, sealed FROM authority",
+	[ST_WEBHOOK_PUT] = "INSERT INTO webhooks (id, url, secret, types, created_ms, seq) VALUES (?, ?, ?, ?, ?, ?)",
+	[ST_WEBHOOK_POSITION] = "UPDATE webhooks SET seq = ? WHERE id = ?",
+	[ST_WEBHOOK_DELETE] = "DELETE FROM webhooks WHERE id = ?",
 };
 
 /* --- values --- */

@@ -124,6 +124,18 @@ int store_session_put(struct store *s, const struct session_row *r); /* insert o
 int store_session_delete(struct store *s, const char *sandbox_id, const char *id);
 int store_session_each(struct store *s, const char *sandbox_id, int (*each)(void *ctx, const struct session_row *r), void *ctx);
 
+/* --- webhooks --- */
+struct webhook_row {
+	char *id, *url, *secret;
+	char **types; /* NULL-terminated or NULL */
+	uint64_t created_ms, seq;
+};
+void webhook_row_done(struct webhook_row *r);
+int store_webhook_put(struct store *s, const struct webhook_row *r);
+int store_webhook_position(struct store *s, const char *id, uint64_t seq);
+int store_webhook_delete(struct store *s, const char *id);
+int store_webhook_each(struct store *s, int (*each)(void *ctx, struct webhook_row *r), void *ctx); /* may take, too */
+
 /* --- pools: what the operator wants kept ready, by specification --- */
 int store_pool_set(struct store *s, const struct sandbox_spec *spec, size_t size, struct err *e); /* 0 forgets it */
 int store_pool_each(struct store *s, int (*each)(void *ctx, const struct sandbox_spec *spec, size_t size), void *ctx);
