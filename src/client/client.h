@@ -57,6 +57,7 @@ struct exchange {
 	struct bytes reply;        /* exchange_done frees */
 	bool stopped;              /* source or sink asked to stop */
 };
+int http_set_up(struct caisson *c); /* c->curl, by c->socket and c->base; -1 = no memory */
 int exchange_perform(struct caisson *c, struct exchange *x, struct caisson_error *e);
 void exchange_done(struct exchange *x);
 #define auto_exchange __attribute__((cleanup(exchange_done)))

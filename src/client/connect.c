@@ -141,7 +141,7 @@ static int open_handle(struct caisson *c, struct caisson_error *e)
 	if (curl_ready != CURLE_OK)
 		return error_set(e, CAISSON_ERR_LOCAL, "libcurl: %s", curl_easy_strerror(curl_ready));
 	c->curl = curl_easy_init();
-	if (!c->curl)
+	if (!c->curl || http_set_up(c) < 0)
 		return error_memory(e);
 	if (!c->key)
 		return 0;

@@ -1,7 +1,7 @@
 /* One HTTP exchange over libcurl's easy interface.
  *
- * The easy handle is reset before every exchange (its open connection survives that), so no option of one request leaks
- * into the next. */
+ * What depends on the connection alone is set once. Every exchange sets all that depends on a request, and takes it back
+ * at its end, so that nothing of one request leaks into the next. */
 #include "client/client.h"
 
 #include <pthread.h>
@@ -73,13 +73,11 @@ bool url_is_loopback(const char *url)
 	return yes;
 }
 
-/* What depends on the connection and not on the request. */
-static int set_fixed(struct caisson *c)
+int http_set_up(struct caisson *c)
 {
 	CURL *h = c->curl;
 	unsigned bad = 0; /* CURLcodes: 0 is CURLE_OK */
 
-	curl_easy_reset(h);
 	bad |= curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
 	bad |= curl_easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");
 	bad |= curl_easy_setopt(h, CURLOPT_PATH_AS_IS, 1L); /* a sandbox named ".." must not become another path */
@@ -89,6 +87,8 @@ static int set_fixed(struct caisson *c)
 	bad |= curl_easy_setopt(h, CURLOPT_TCP_KEEPALIVE, 1L);
 	bad |= curl_easy_setopt(h, CURLOPT_SOCKOPTFUNCTION, on_socket);
 	bad |= curl_easy_setopt(h, CURLOPT_SOCKOPTDATA, c);
+	bad |= curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, on_bytes);
+	bad |= curl_easy_setopt(h, CURLOPT_READFUNCTION, on_room);
 	bad |= curl_easy_setopt(h, CURLOPT_BUFFERSIZE, 256L * 1024);
 	bad |= curl_easy_setopt(h, CURLOPT_UPLOAD_BUFFERSIZE, 256L * 1024);
 	if (c->socket)
@@ -106,7 +106,6 @@ static int set_request(struct caisson *c, struct exchange *x, struct transfer *t
 	bad |= curl_easy_setopt(h, CURLOPT_URL, url);
 	if (x->source) {
 		bad |= curl_easy_setopt(h, CURLOPT_UPLOAD, 1L);
-		bad |= curl_easy_setopt(h, CURLOPT_READFUNCTION, on_room);
 		bad |= curl_easy_setopt(h, CURLOPT_READDATA, t);
 	} else if (x->body || streq(x->method, "POST") || streq(x->method, "PUT")) {
 		bad |= curl_easy_setopt(h, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)x->body_len);
@@ -115,9 +114,19 @@ static int set_request(struct caisson *c, struct exchange *x, struct transfer *t
 	bad |= curl_easy_setopt(h, CURLOPT_TIMEOUT, x->timeout_s);
 	bad |= curl_easy_setopt(h, CURLOPT_CUSTOMREQUEST, x->method);
 	bad |= curl_easy_setopt(h, CURLOPT_HTTPHEADER, headers);
-	bad |= curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, on_bytes);
 	bad |= curl_easy_setopt(h, CURLOPT_WRITEDATA, t);
 	return bad ? -1 : 0;
+}
+
+/* Nothing of ours stays referenced: the exchange and its headers end here. */
+static void unset_request(CURL *h)
+{
+	curl_easy_setopt(h, CURLOPT_UPLOAD, 0L);
+	curl_easy_setopt(h, CURLOPT_POSTFIELDS, NULL);
+	curl_easy_setopt(h, CURLOPT_HTTPGET, 1L);
+	curl_easy_setopt(h, CURLOPT_HTTPHEADER, NULL);
+	curl_easy_setopt(h, CURLOPT_READDATA, NULL);
+	curl_easy_setopt(h, CURLOPT_WRITEDATA, NULL);
 }
 
 static struct curl_slist *headers_of(const struct caisson *c, const struct exchange *x)
@@ -189,13 +198,14 @@ int exchange_perform(struct caisson *c, struct exchange *x, struct caisson_error
 	if (bytes_addz(&url, x->path) < 0)
 		return url.over ? error_set(e, CAISSON_ERR_TOO_LARGE, "the request's path is too long") : error_memory(e);
 	struct curl_slist *headers = headers_of(c, x);
-	if (!headers || bytes_add(&x->reply, "", 0) < 0 || set_fixed(c) < 0 || set_request(c, x, &t, url.p, headers) < 0) {
+	if (!headers || bytes_add(&x->reply, "", 0) < 0 || set_request(c, x, &t, url.p, headers) < 0) {
+		unset_request(c->curl);
 		curl_slist_free_all(headers);
 		return error_memory(e);
 	}
 	CURLcode r = perform_without_sigpipe(c->curl);
 	curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &x->status);
-	curl_easy_reset(c->curl); /* nothing of ours stays referenced: x and the headers end here */
+	unset_request(c->curl);
 	curl_slist_free_all(headers);
 	/* A refusal may come, and the connection end, while we are still sending: the refusal is the better answer. */
 	if (x->status >= 300 && !x->stopped)

@@ -29,6 +29,17 @@ void core_deliver_soon(struct core *c)
 		uv_idle_start(&c->deliver, on_deliver);
 }
 
+static void on_record(uv_timer_t *h)
+{
+	runs_record(h->data);
+}
+
+void core_record_soon(struct core *c)
+{
+	if (!uv_is_active((uv_handle_t *)&c->record))
+		uv_timer_start(&c->record, on_record, RECORD_AFTER_MS, 0);
+}
+
 static void on_sweep(uv_timer_t *h)
 {
 	struct core *c = h->data;
@@ -66,8 +77,9 @@ struct core *core_new(uv_loop_t *loop, const struct core_options *o)
 	c->runs_dir = open(runs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	uv_idle_init(loop, &c->deliver);
 	uv_timer_init(loop, &c->sweep);
-	c->deliver.data = c->sweep.data = c;
-	c->handles += 2;
+	uv_timer_init(loop, &c->record);
+	c->deliver.data = c->sweep.data = c->record.data = c;
+	c->handles += 3;
 	uv_timer_start(&c->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
 	for (size_t i = 0; i < o->n_boundaries; i++) {
 		o->boundaries[i]->on_exit = lifecycle_boundary_exit;
@@ -93,6 +105,7 @@ static void close_handles(void *ctx)
 
 	uv_close((uv_handle_t *)&c->deliver, on_handle_closed);
 	uv_close((uv_handle_t *)&c->sweep, on_handle_closed);
+	uv_close((uv_handle_t *)&c->record, on_handle_closed);
 	pool_close_handle(c, on_handle_closed);
 }
 
@@ -121,6 +134,7 @@ void core_free(struct core *c)
 
 	if (!c)
 		return;
+	runs_record(c);
 	runs_save_ended(c);
 	HASH_ITER (hh_id, c->by_id, s, next)
 		core_remove(s);

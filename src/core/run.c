@@ -5,6 +5,8 @@
  * written; its end puts it, with the result, in the run's row of the store, and only then is the guest told to forget it. So
  * after a restart the rest of every output is still to be had, from the file, the row or the guest. For the same reason those
  * who wait for a short run are told before its end is stored: until then it is safe with the guest.
+ * A run of which nobody is told anything before its end (`awaited`) is not even begun in the store, unless it lasts: its end is the
+ * one thing written, then before it is told. Killed in between, we forget it, as does its caller, and the guest ends it.
  *
  * Readers (followers) have their own position in the spool and are fed from the loop, never from inside a call of theirs:
  * a slow one holds up nobody. An ended run becomes "cold" after a while: its output leaves memory and is read back on demand. */
@@ -58,9 +60,13 @@ static struct run *run_add(struct sandbox *s, struct run_row *take)
 /* It need not be stored any more. */
 static void saved(struct run *r)
 {
+	struct core *c = r->sandbox->core;
+
 	if (r->to_save)
-		DL_DELETE2(r->sandbox->core->to_save, r, save_prev, save_next);
-	r->to_save = false;
+		DL_DELETE2(c->to_save, r, save_prev, save_next);
+	if (r->to_record)
+		DL_DELETE2(c->to_record, r, save_prev, save_next);
+	r->to_save = r->to_record = false;
 }
 
 static void run_delete(struct run *r, bool files)
@@ -189,6 +195,14 @@ static int check_startable(struct sandbox *s, const struct run_spec *spec, struc
 	return 0;
 }
 
+/* A run that the caller waits for is over in a moment, most often, and then its end is all there is to store. */
+static void record_later(struct run *r)
+{
+	r->to_record = true;
+	DL_APPEND2(r->sandbox->core->to_record, r, save_prev, save_next);
+	core_record_soon(r->sandbox->core);
+}
+
 /* It is as if it had never begun. */
 static void unrecorded(struct run *r)
 {
@@ -264,7 +278,9 @@ static int start(struct sandbox *s, const struct run_spec *spec, bool kernel, st
 	pairs_done(&env);
 	command_done(&cmd);
 	/* Written while the guest is at it already. If we die in between, the guest is told to cancel a run that nobody knows. */
-	if (!first && (rc = store_run_put(s->core->o.store, &r->row)) < 0) {
+	if (!first && spec->awaited) {
+		record_later(r);
+	} else if (!first && (rc = store_run_put(s->core->o.store, &r->row)) < 0) {
 		unrecorded(r);
 		return err_sys(e, ERR_UNAVAILABLE, -rc, "the run cannot be recorded");
 	}
@@ -402,7 +418,7 @@ static void finish(struct run *r)
 	r->used_ms = now_ms();
 	if (!r->row.duration_ms)
 		r->row.duration_ms = r->row.ended_ms - r->row.started_ms;
-	if (s->link && r->row.state != RUN_LOST && fits_row(r)) { /* the guest has it as well */
+	if (!r->to_record && s->link && r->row.state != RUN_LOST && fits_row(r)) { /* the guest has it as well */
 		r->unsaved = r->to_save = true;
 		DL_APPEND2(s->core->to_save, r, save_prev, save_next);
 		core_deliver_soon(s->core);
@@ -420,6 +436,31 @@ static void finish(struct run *r)
 		free(w);
 		w = next;
 	}
+}
+
+static void record(struct run *r)
+{
+	struct sandbox *s = r->sandbox;
+
+	if (!r->to_record)
+		return;
+	saved(r);
+	int rc = store_run_put(s->core->o.store, &r->row);
+	if (rc == 0)
+		return;
+	if (s->link)
+		link_run_cancel(s->link, r->number);
+	r->row.state = RUN_FAILED;
+	free(r->row.message);
+	r->row.message = xasprintf("it was ended: the run cannot be recorded (%s)", strerror(-rc));
+	finish(r);
+}
+
+/* Those that go on. */
+void runs_record(struct core *c)
+{
+	while (c->to_record)
+		record(c->to_record);
 }
 
 /* A SIGKILL that nobody here sent may have been the out-of-memory killer: its counter tells. */
@@ -452,6 +493,11 @@ void run_on_end(void *ctx, uint64_t number, const struct link_run_end *end)
 
 	if (!r || run_ended(r) || r->finishing)
 		return;
+	bool killed = end->signal == SIGKILL && !end->timed_out && !end->canceled;
+	if (killed)
+		record(r); /* the reason must be asked for, and it may be a while */
+	if (run_ended(r))
+		return;
 	r->row.state = end->failed ? RUN_FAILED : RUN_EXITED;
 	r->row.exit_code = end->exit_code;
 	r->row.signal = end->signal;
@@ -468,7 +514,7 @@ void run_on_end(void *ctx, uint64_t number, const struct link_run_end *end)
 		r->row.truncated = true;
 	if (end->session_ended && r->row.session)
 		session_on_end(s, r->row.session, end->exit_code);
-	if (end->signal == SIGKILL && !end->timed_out && !end->canceled) {
+	if (killed) {
 		struct oom_question *q = xcalloc(1, sizeof *q);
 		*q = (struct oom_question){ .core = s->core, .number = number };
 		snprintf(q->sandbox, sizeof q->sandbox, "%s", s->row.id);

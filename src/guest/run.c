@@ -547,7 +547,8 @@ static void output_changed(void *ctx)
 {
 	struct run *r = ctx;
 
-	run_tell(r);
+	if (window_unsent(&r->out[0], 1).n || window_unsent(&r->out[1], 1).n) /* a pipe's end alone is told with the run's */
+		run_tell(r);
 	if (r->state == RUN_DRAINING && source_drained(r->from[0]) && source_drained(r->from[1]))
 		run_finish(r);
 }
