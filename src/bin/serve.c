@@ -216,7 +216,7 @@ static int serve(const struct serve_options *o, struct paths *p, struct vm_parts
 
 	if (geteuid() != 0)
 		return err_set(e, ERR_DENIED, EPERM, "the server needs root to make boundaries: run it with sudo (it gives root up in all but one small process)");
-	if (doctor_require_process(e) < 0)
+	if (doctor_require_process(o->images, e) < 0)
 		return -ENOSYS;
 	daemon_ids(&uid, &gid);
 	int rc = look_for_vm(o, uid, gid, vm, e);

@@ -92,7 +92,8 @@ static int run(struct cli *cli, int argc, char **argv)
 		return a.exit_code;
 	if (geteuid() != 0)
 		cli_warn("without root most of this can't be tried: run it with sudo");
-	doctor_examine(&r);
+	auto_free char *images = cli_images_folder();
+	doctor_examine(&r, images);
 	add_image(&r);
 	add_machines(&r);
 	if (cli->json) {

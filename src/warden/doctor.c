@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
@@ -33,7 +34,7 @@ static struct doctor_line *add(struct doctor_report *r, const char *name, bool r
 }
 
 /* Runs the trial in a child; returns 0 or the negative errno it ended with. */
-static int try(int (*trial)(void))
+static int try(int (*trial)(const char *images), const char *images)
 {
 	int status;
 	pid_t pid = fork();
@@ -41,7 +42,7 @@ static int try(int (*trial)(void))
 	if (pid < 0)
 		return -errno;
 	if (pid == 0) {
-		int rc = trial();
+		int rc = trial(images);
 		_exit(rc < 0 ? MIN(-rc, 255) : 0);
 	}
 	while (waitpid(pid, &status, 0) < 0)
@@ -50,8 +51,9 @@ static int try(int (*trial)(void))
 	return WIFEXITED(status) ? -WEXITSTATUS(status) : -EFAULT;
 }
 
-static int try_namespaces(void)
+static int try_namespaces(const char *images)
 {
+	(void)images;
 	return unshare(CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP | CLONE_NEWNET) < 0 ? -errno : 0;
 }
 
@@ -70,19 +72,28 @@ static int tmpfs_with(const char *const names[], size_t n)
 	return fd;
 }
 
-static int try_idmap(void)
+/* On the file system that holds the images, or will: the folder itself need not be there yet. */
+static int try_idmap(const char *images)
 {
+	char path[PATH_MAX];
 	int rc = private_mounts();
 	int userns = rc < 0 ? rc : process_userns(0x40000000u, 65536);
 	if (userns < 0)
 		return userns;
-	return mnt_idmapped(AT_FDCWD, "/", userns, NULL);
+	if (images[0] != '/' || (size_t)snprintf(path, sizeof path, "%s", images) >= sizeof path)
+		return -EINVAL;
+	while (access(path, F_OK) < 0 && errno == ENOENT) {
+		char *slash = strrchr(path, '/');
+		slash[slash == path] = 0;
+	}
+	return mnt_idmapped(AT_FDCWD, path, userns, NULL);
 }
 
 /* As the warden does it: by descriptor, else by path. */
-static int try_overlay(void)
+static int try_overlay(const char *images)
 {
 	static const char *const names[] = { "l", "u", "upper", "work" };
+	(void)images;
 	int rc = private_mounts();
 	int base = rc < 0 ? rc : tmpfs_with(names, ARRAY_LEN(names));
 
@@ -98,8 +109,9 @@ static int try_overlay(void)
 	return image < 0 ? image : disk < 0 ? disk : mnt_overlay_by_path("/sys", image, disk, false, NULL);
 }
 
-static int try_seccomp(void)
+static int try_seccomp(const char *images)
 {
+	(void)images;
 	struct sock_filter allow = { BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW };
 	struct sock_fprog program = { 1, &allow };
 
@@ -108,8 +120,9 @@ static int try_seccomp(void)
 	return 0;
 }
 
-static int try_loop(void)
+static int try_loop(const char *images)
 {
+	(void)images;
 	unsigned number;
 	int file = memfd_create("caisson-doctor", MFD_CLOEXEC);
 
@@ -130,16 +143,16 @@ static void judge(struct doctor_report *r, const char *name, int rc, const char 
 	snprintf(l->advice, sizeof l->advice, "%s", advice);
 }
 
-static void examine_root_only(struct doctor_report *r)
+static void examine_root_only(struct doctor_report *r, const char *images)
 {
-	judge(r, "namespaces", try(try_namespaces), "user, pid, mount, network, ipc, uts, cgroup",
+	judge(r, "namespaces", try(try_namespaces, images), "user, pid, mount, network, ipc, uts, cgroup",
 	      "set user.max_user_namespaces and the like above 0 (sysctl user); inside a container, allow them there");
-	judge(r, "idmapped mounts", try(try_idmap), "the root file system can be idmapped",
+	judge(r, "idmapped mounts", try(try_idmap, images), "the file system of the images can be idmapped",
 	      "use a kernel of 5.15 or later and keep the images on ext4, xfs or btrfs");
-	judge(r, "overlay", try(try_overlay), "with trusted attributes",
+	judge(r, "overlay", try(try_overlay, images), "with trusted attributes",
 	      "load the kernel module \"overlay\" (modprobe overlay); inside a container, run on the host instead");
-	judge(r, "seccomp", try(try_seccomp), "filters can be set", "use a kernel with CONFIG_SECCOMP_FILTER");
-	judge(r, "loop devices", try(try_loop), "disks that outlive a stop can be made",
+	judge(r, "seccomp", try(try_seccomp, images), "filters can be set", "use a kernel with CONFIG_SECCOMP_FILTER");
+	judge(r, "loop devices", try(try_loop, images), "disks that outlive a stop can be made",
 	      "load the kernel module \"loop\" (modprobe loop) and see that /dev/loop-control is there");
 }
 
@@ -211,7 +224,7 @@ static void examine_inotify(struct doctor_report *r)
 }
 
 /* What is not required is tried only for whoever asks. */
-static void examine(struct doctor_report *r, bool all)
+static void examine(struct doctor_report *r, const char *images, bool all)
 {
 	struct utsname u;
 	bool root = geteuid() == 0;
@@ -221,7 +234,7 @@ static void examine(struct doctor_report *r, bool all)
 	if (uname(&u) == 0)
 		snprintf(l->detail, sizeof l->detail, "uid %u, Linux %.64s", (unsigned)geteuid(), u.release);
 	if (root)
-		examine_root_only(r);
+		examine_root_only(r, images);
 	else
 		snprintf(l->advice, sizeof l->advice,
 			 "run it as root (sudo): the server gives root up in all but one small process. "
@@ -234,16 +247,16 @@ static void examine(struct doctor_report *r, bool all)
 	examine_inotify(r);
 }
 
-void doctor_examine(struct doctor_report *r)
+void doctor_examine(struct doctor_report *r, const char *images)
 {
-	examine(r, true);
+	examine(r, images, true);
 }
 
-int doctor_require_process(struct err *e)
+int doctor_require_process(const char *images, struct err *e)
 {
 	struct doctor_report r;
 
-	examine(&r, false);
+	examine(&r, images, false);
 	for (size_t i = 0; i < r.n; i++) {
 		const struct doctor_line *l = &r.lines[i];
 		if (l->required && !l->ok)

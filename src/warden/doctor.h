@@ -20,11 +20,12 @@ struct doctor_report {
 	bool process_ok; /* every required line is ok */
 };
 
-/* Tries in children of its own: nothing of the caller's is changed. Up to a few tens of milliseconds. Without root most
+/* images: the folder of images, absolute; it need not be there yet.
+ * Tries in children of its own: nothing of the caller's is changed. Up to a few tens of milliseconds. Without root most
  * cannot be tried; those lines say so. */
-void doctor_examine(struct doctor_report *r);
+void doctor_examine(struct doctor_report *r, const char *images);
 
 /* 0, or ERR_UNAVAILABLE with the first required thing that is missing and the advice. */
-int doctor_require_process(struct err *e);
+int doctor_require_process(const char *images, struct err *e);
 
 #endif

@@ -211,6 +211,20 @@ def test_info_doctor_version_help():
             equal(caisson(name.split()[0], "--help").out, r.out, name)
 
 
+def test_the_doctor_looks_where_the_images_are():
+    other = os.path.join(harness.folder, "ramfs")
+    os.mkdir(other)
+    subprocess.run(["mount", "-t", "ramfs", "none", other], check=True)
+    try:
+        for images, ok in ((other + "/not/there/yet", False), (harness.folder + "/not/there/yet", True)):
+            r = caisson("doctor", "--json", with_env=dict(env(), CAISSON_IMAGES=images))
+            line = next(l for l in json.loads(r.out)["items"] if l["name"] == "idmapped mounts")
+            equal((line["ok"], r.code), (ok, 0 if ok else 125), f"{images}: {line}")
+    finally:
+        subprocess.run(["umount", other], check=True)
+        os.rmdir(other)
+
+
 def test_a_full_disk_is_told():
     with open("/dev/full", "wb") as full:
         p = subprocess.run([CAISSON, "ls"], stdout=full, stderr=subprocess.PIPE, env=env(), timeout=60)

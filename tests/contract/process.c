@@ -48,7 +48,7 @@ static struct boundary *open_process(uv_loop_t *loop, const char **skip)
 	static struct err e;
 	int pair[2];
 
-	if (doctor_require_process(&e) < 0) {
+	if (doctor_require_process(images(), &e) < 0) {
 		*skip = e.message;
 		return NULL;
 	}
