@@ -46,7 +46,8 @@ static void add_machine(struct args *a, const struct vmm_plan *p)
 	};
 
 	add_words(a, words);
-	add_option(a, "-M", xstrdup("microvm,pit=off,pic=off,isa-serial=off,memory-backend=mem"));
+	/* rtc: with KVM there is none unless it is asked for, and the kernel then asks after it for two seconds, 60,000 exits long */
+	add_option(a, "-M", xstrdup("microvm,pit=off,pic=off,rtc=on,isa-serial=off,memory-backend=mem"));
 	add_option(a, "-accel", xstrdup(p->kvm ? "kvm" : "tcg,tb-size=64"));
 	/* arch-capabilities: where KVM is nested on AMD the register can be read but not written, and QEMU gives up */
 	add_option(a, "-cpu", xstrdup(p->kvm ? "host,-arch-capabilities" : "max"));
