@@ -232,7 +232,7 @@ int api_info(struct api *a, const struct caller *c, struct server_info *ret)
 	ret->running = running;
 	for (size_t i = 0; i < n; i++)
 		if (o->boundaries[i]->ops->accelerator)
-			ret->accelerator = o->boundaries[i]->ops->accelerator(o->boundaries[i]);
+			ret->accelerator = o->boundaries[i]->ops->accelerator(o->boundaries[i], &ret->accelerator_reason);
 	return 0;
 }
 

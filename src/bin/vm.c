@@ -3,23 +3,28 @@
 #include "base/log.h"
 #include "bin/guest_blob.h"
 #include "boundary/vm/vm.h"
+#include "sys/kvm.h"
 #include "wire/vmm.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/kvm.h>
 #include <sys/file.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Not whether it works: a nested one may make a machine and then not get it anywhere. */
-static bool kvm_answers(void)
+/* A KVM that was asked for and does not answer is an error: nobody gets something weaker than that silently. */
+static int look_for_kvm(const char *accelerator, struct vm_parts *ret, struct err *e)
 {
-	auto_fd int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
-	auto_fd int vm = fd >= 0 && ioctl(fd, KVM_GET_API_VERSION, 0) == KVM_API_VERSION ? ioctl(fd, KVM_CREATE_VM, 0) : -EBADF;
-
-	return vm >= 0;
+	ret->kvm_only = streq(accelerator, "kvm");
+	ret->kvm = !streq(accelerator, "emulated") && kvm_probe(KVM_DEVICE, e) == 0;
+	if (ret->kvm)
+		return 0;
+	if (ret->kvm_only) {
+		err_prefix(e, "--accelerator kvm");
+		return -ENODEV;
+	}
+	ret->no_kvm = xstrdup(accelerator ? "--accelerator emulated" : e->message);
+	return 0;
 }
 
 static bool taps_answer(void)
@@ -57,15 +62,13 @@ int vm_parts_find(const struct serve_options *o, uid_t uid, gid_t gid, struct vm
 	ret->lock = -EBADF;
 	if (o->ephemeral)
 		share_templates(o->images, uid, gid, ret);
-	ret->kvm = !streq(o->accelerator, "emulated") && kvm_answers();
 	ret->tap = taps_answer();
 	if (!ret->tap)
 		log_warn("msg=\"there is no /dev/net/tun here (kernel module tun): sandboxes of the vm boundary have no network\"");
-	if (streq(o->accelerator, "kvm") && !ret->kvm) {
+	r = look_for_kvm(o->accelerator, ret, e);
+	if (r < 0)
 		vm_parts_done(ret);
-		return err_set(e, ERR_UNAVAILABLE, ENODEV, "--accelerator kvm: this host has no /dev/kvm that answers");
-	}
-	return 0;
+	return r;
 }
 
 void vm_parts_done(struct vm_parts *p)
@@ -75,15 +78,19 @@ void vm_parts_done(struct vm_parts *p)
 		return;
 	free(take_ptr(&p->data));
 	free(take_ptr(&p->templates));
+	free(take_ptr(&p->no_kvm));
 	p->lock = close_fd(p->lock);
 }
 
 struct boundary *vm_parts_boundary(uv_loop_t *loop, const struct vm_parts *p, int machines, struct err *e)
 {
 	const struct vm_options o = { .data = p->data, .templates = p->templates, .kernel = p->kernel.vmlinux, .modules = p->kernel.modules, .guest = guest_blob,
-				      .guest_len = guest_blob_len(), .kvm = p->kvm, .tap = p->tap, .launcher = launcher_warden(loop, machines) };
+				      .guest_len = guest_blob_len(), .kvm = p->kvm, .kvm_only = p->kvm_only, .no_kvm = p->no_kvm, .tap = p->tap,
+				      .launcher = launcher_warden(loop, machines) };
 	struct boundary *b = vm_boundary_new(loop, &o, e);
 
+	if (b && p->no_kvm)
+		log_info("msg=\"machines are emulated: %s\"", p->no_kvm);
 	if (!b)
 		o.launcher->free(o.launcher);
 	return b;

@@ -11,8 +11,10 @@ struct vm_parts {
 	char *data;      /* folder of its sandboxes */
 	char *templates; /* where templates are kept, when not there */
 	int lock;        /* on that */
-	bool kvm;   /* there is one that answers; whether it works is found out by trying */
-	bool tap;   /* network devices can be made */
+	bool kvm;        /* there is one that answers; whether it works is found out by trying */
+	bool kvm_only;   /* it was asked for: what does not work with it fails */
+	char *no_kvm;    /* why there is none; NULL with kvm */
+	bool tap;        /* network devices can be made */
 };
 
 /* As root, before the daemon gives that up. A negative errno and why not: no QEMU, no kernel. */

@@ -25,9 +25,12 @@ static void print_info(const json_t *o, const char *url)
 	line("server", url);
 	line("version", json_string_value(json_object_get(o, "version")));
 	line("boundaries", names.data);
-	if (json_is_string(json_object_get(o, "accelerator")))
-		line("machines run", streq(json_string_value(json_object_get(o, "accelerator")), "kvm") ? "with KVM" :
-		     "emulated: no KVM that works here; to have it, use a machine with /dev/kvm (nested virtualization on, if it is virtual)");
+	if (json_is_string(json_object_get(o, "accelerator"))) {
+		const char *reason = json_string_value(json_object_get(o, "accelerator_reason"));
+		bool kvm = streq(json_string_value(json_object_get(o, "accelerator")), "kvm");
+		auto_free char *emulated = xasprintf("emulated, several times slower%s%s (how to get KVM: caisson doctor)", reason ? ": " : "", reason ? reason : "");
+		line("machines run", kvm ? "with KVM" : emulated);
+	}
 	line("default boundary", json_string_value(json_object_get(o, "default_boundary")));
 	snprintf(text, sizeof text, "%lld, %lld running", (long long)json_integer_value(json_object_get(o, "sandboxes")),
 	         (long long)json_integer_value(json_object_get(o, "running")));

@@ -295,7 +295,7 @@ void sandbox_view(const struct sandbox *s, struct sandbox_view *ret)
 		.error = s->row.state == SANDBOX_ERROR ? s->row.error : NULL,
 		.image_digest = s->row.image_digest,
 		.boundary = s->row.boundary,
-		.accelerator = s->boundary && s->boundary->ops->accelerator ? s->boundary->ops->accelerator(s->boundary) : NULL,
+		.accelerator = s->boundary && s->boundary->ops->accelerator ? s->boundary->ops->accelerator(s->boundary, &(const char *){ NULL }) : NULL,
 		.spec = &s->row.spec,
 		.user = s->row.user,
 		.owner = s->row.key_id,

@@ -2,6 +2,7 @@
 
 #include "sys/cgroup.h"
 #include "sys/fs.h"
+#include "sys/kvm.h"
 #include "sys/loop.h"
 #include "sys/mnt.h"
 #include "sys/process.h"
@@ -188,14 +189,19 @@ static void examine_cgroups(struct doctor_report *r)
 
 static void examine_kvm(struct doctor_report *r)
 {
-	bool ok = access("/dev/kvm", R_OK | W_OK) == 0;
+	struct err why;
+	bool ok = kvm_probe(KVM_DEVICE, &why) == 0;
 	struct doctor_line *l = add(r, "KVM", false, ok);
 
-	snprintf(l->detail, sizeof l->detail, ok ? "/dev/kvm can be used" : "/dev/kvm: %s", strerror(errno));
-	if (!ok)
-		snprintf(l->advice, sizeof l->advice,
-			 "not needed by the process boundary; for `vm`, turn virtualisation on in the firmware (or nested in the "
-			 "hypervisor) and load kvm_intel or kvm_amd");
+	if (ok) {
+		snprintf(l->detail, sizeof l->detail, "%s answers; whether machines come up with it, a server finds out with the first", KVM_DEVICE);
+		return;
+	}
+	if (why.errnum == EACCES && geteuid() != 0)
+		snprintf(l->detail, sizeof l->detail, "%s is there, and not for this user to try", KVM_DEVICE);
+	else
+		snprintf(l->detail, sizeof l->detail, "%.100s: machines are emulated, several times slower", why.message);
+	snprintf(l->advice, sizeof l->advice, "%s", kvm_advice(why.errnum));
 }
 
 static void examine_apparmor(struct doctor_report *r)

@@ -1,6 +1,7 @@
 #include "warden/machine-root.h"
 
 #include "sys/fs.h"
+#include "sys/kvm.h"
 #include "sys/mnt.h"
 #include "wire/vmm.h"
 
@@ -172,8 +173,8 @@ static int put_devices(int root, bool kvm, struct err *e)
 {
 	struct stat st;
 
-	if (kvm && (stat("/dev/kvm", &st) < 0 || !S_ISCHR(st.st_mode)))
-		return err_sys(e, ERR_UNAVAILABLE, ENODEV, "/dev/kvm: this host has no KVM");
+	if (kvm && (stat(KVM_DEVICE, &st) < 0 || !S_ISCHR(st.st_mode)))
+		return err_set(e, ERR_UNAVAILABLE, ENODEV, "%s is no device", KVM_DEVICE);
 	mode_t before = umask(0);
 	int rc = mkdirat(root, "dev", 0755) < 0 || mkdirat(root, "proc", 0555) < 0 ? -errno : put_device(root, "dev/null", makedev(1, 3));
 	if (rc == 0)
@@ -249,6 +250,13 @@ int machine_root_clone(struct machine_root *r, const struct place *p, bool kvm, 
 	const char *program = program_of(p);
 	struct stat now, loader = { 0 };
 
+	if (kvm) { /* the daemon has seen it, and a root may be there that was made with it */
+		auto_fd int device = kvm_open(KVM_DEVICE, e);
+		if (device < 0) {
+			err_prefix(e, "KVM has gone");
+			return device;
+		}
+	}
 	if (stat(program, &now) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "%s (package qemu-system-x86)", program);
 	(void)stat("/etc/ld.so.cache", &loader); /* a libc may do without */

@@ -54,7 +54,8 @@ int vm_host_init(struct vm_host *h)
 	if (!mkdtemp(h->data))
 		abort();
 	h->digest = xstrdup(p->image.digest);
-	h->options = (struct vm_options){ .data = h->data, .kernel = p->kernel.vmlinux, .modules = p->kernel.modules, .kvm = kvm && *kvm, .tap = access("/dev/net/tun", R_OK | W_OK) == 0 };
+	h->options = (struct vm_options){ .data = h->data, .kernel = p->kernel.vmlinux, .modules = p->kernel.modules, .kvm = kvm && *kvm,
+					  .kvm_only = kvm && *kvm, .tap = access("/dev/net/tun", R_OK | W_OK) == 0 };
 	p->guest = read_guest(&h->options.guest_len);
 	h->options.guest = p->guest;
 	return 0;

@@ -126,9 +126,14 @@ static void on_beat_answered(void *ctx, const struct err *e, const json_t *resul
 {
 	struct qemu *q = ctx;
 
-	(void)result;
-	if (!q->freed && !e)
-		q->unanswered = 0;
+	if (q->freed || e)
+		return;
+	q->unanswered = 0;
+	/* KVM has refused to run it further. QEMU then stays, and answers, and nothing in it will ever move again. */
+	if (streq(json_string_value(json_object_get(result, "status")), "internal-error")) {
+		uv_timer_stop(&q->beat);
+		kill_because(q, "KVM has given the virtual machine up (QEMU: internal-error)");
+	}
 }
 
 static void on_beat(uv_timer_t *t)

@@ -421,9 +421,9 @@ struct templates *templates_new(const struct template_host *h)
 	t->fixed = template_fixed(h);
 	(void)mkdir(t->folder, 0700);
 	auto_free char *host = template_host_sum(t->fixed);
-	if (h->kvm && template_no_kvm(h, t->fixed))
+	if (h->kvm && !h->kvm_only && template_no_kvm(h, t->fixed))
 		t->host.kvm = false;
-	t->settled = !t->host.kvm;
+	t->settled = !t->host.kvm || h->kvm_only;
 	template_sweep(h, t->folder, host, refresh, t);
 	go_on(t);
 	return t;

@@ -16,7 +16,7 @@ struct template_host { /* what templates are made with; strings borrowed for the
 	const struct qemu_host *qemu;
 	const char *kernel, *folder; /* folder: for what is kept of them; of this daemon alone */
 	int initrd;
-	bool kvm, tap;
+	bool kvm, kvm_only, tap;
 	uint64_t tsc_khz;
 };
 
@@ -33,7 +33,8 @@ struct template {
 };
 
 /* A KVM that is there need not be usable (nested ones are where that is seen): it is believed once a template has come up with it. If the
- * first does not, all are emulated from then on, and a note in the folder says so to the next daemon of this boot. */
+ * first does not, all are emulated from then on, and a note in the folder says so to the next daemon of this boot. With kvm_only it is
+ * believed from the start, and a template that does not come up with it is a failure. */
 struct templates;
 struct templates *templates_new(const struct template_host *h);
 void templates_free(struct templates *t); /* calls nobody */

@@ -267,6 +267,7 @@ void native_server_info_get(struct request *r, void *dialect)
 	jout_end_array(&j);
 	encode_capabilities(&j, info.caps);
 	jout_z(&j, "accelerator", info.accelerator);
+	jout_z(&j, "accelerator_reason", info.accelerator_reason);
 	jout_u64(&j, "sandboxes", info.sandboxes);
 	jout_u64(&j, "running", info.running);
 	encode_resources(&j, "defaults", info.defaults ? info.defaults : &(struct resources){ 0 });
