@@ -21,13 +21,20 @@ static void on_done(void *ctx, const struct err *e)
 		*o->e = *e;
 }
 
+/* Of the environment: a host that is slow as a whole is asked for less. */
+static unsigned long number_of(const char *name, unsigned long otherwise)
+{
+	const char *text = getenv(name);
+	return text ? strtoul(text, NULL, 10) : otherwise;
+}
+
 struct boundary_spec suite_spec(const char *id, bool ephemeral)
 {
 	return (struct boundary_spec){
 		.id = id,
 		.image_digest = suite.kind->image_digest,
 		.hostname = "contract",
-		.resources = { .cpus = 2, .memory_mib = 1024, .disk_mib = 1024, .pids = 4096 },
+		.resources = { .cpus = (double)number_of("CONTRACT_CPUS", 2), .memory_mib = number_of("CONTRACT_MEMORY", 1024), .disk_mib = 1024, .pids = 4096 },
 		.ephemeral = ephemeral,
 	};
 }
@@ -300,8 +307,7 @@ int contract_run(const struct contract_kind *kind)
 	size_t n = 0;
 
 	suite.kind = kind;
-	const char *slow = getenv("CONTRACT_PATIENCE"); /* of a host that is slow as a whole */
-	drive_patience = slow ? (unsigned)strtoul(slow, NULL, 10) : kind->patience ? kind->patience : 1;
+	drive_patience = (unsigned)number_of("CONTRACT_PATIENCE", kind->patience ? kind->patience : 1);
 	uv_loop_init(&suite.loop);
 	suite.b = kind->open(&suite.loop, &skip);
 	if (!suite.b) {

@@ -40,19 +40,42 @@ static void load_modules(void)
 	}
 }
 
+/* Mounts the disk with that serial number at /NAME. */
+static void mount_disk(const char *name)
+{
+	char path[64], disk[16], serial[32] = "";
+
+	for (char letter = 'a'; letter <= 'z'; letter++) {
+		snprintf(path, sizeof path, "/sys/block/vd%c/serial", letter);
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+		ssize_t n = fd < 0 ? -1 : read(fd, serial, sizeof serial - 1);
+		if (fd >= 0)
+			close(fd);
+		if (n != (ssize_t)strlen(name) || strncmp(serial, name, strlen(name)) != 0)
+			continue;
+		snprintf(disk, sizeof disk, "/dev/vd%c", letter);
+		snprintf(path, sizeof path, "/%s", name);
+		mkdir(path, 0755);
+		check(mount(disk, path, "erofs", MS_RDONLY, NULL), name);
+		return;
+	}
+	printf("hostlab: there is no disk \"%s\"\n", name);
+}
+
 static void make_root(void)
 {
-	mkdir("/images", 0755);
-	for (int waited = 0; mount("/dev/vda", "/images", "erofs", MS_RDONLY, NULL) < 0 && waited < 50; waited++)
-		usleep(100000);
+	mkdir("/sys", 0755);
+	check(mount("sysfs", "/sys", "sysfs", 0, NULL), "sysfs");
+	mount_disk("images");
+	mount_disk("lab");
 	mkdir("/rw", 0755);
 	check(mount("tmpfs", "/rw", "tmpfs", 0, NULL), "tmpfs");
 	mkdir("/rw/u", 0755);
 	mkdir("/rw/w", 0755);
 	mkdir("/new", 0755);
-	/* Not an overlay over all of it: the root has to be a file system that can be idmapped. */
+	/* Not an overlay over all of it: the root has to be a file system that can be idmapped. Where both have a library, the image's is taken. */
 	check(mount("/images/root", "/new", NULL, MS_BIND, NULL), "root");
-	check(mount("overlay", "/new/usr", "overlay", 0, "lowerdir=/images/root/usr,upperdir=/rw/u,workdir=/rw/w"), "overlay");
+	check(mount("overlay", "/new/usr", "overlay", 0, "lowerdir=/images/root/usr:/lab/usr,upperdir=/rw/u,workdir=/rw/w"), "overlay");
 	check(mount("/lab", "/new/mnt", NULL, MS_BIND, NULL), "/lab");
 	check(mount("tmpfs", "/new/var/lib", "tmpfs", 0, NULL), "/var/lib");
 	mkdir("/new/var/lib/caisson", 0755);
@@ -60,6 +83,7 @@ static void make_root(void)
 	check(mount("/images", "/new/var/lib/caisson/images", NULL, MS_BIND, NULL), "images");
 	check(mount("proc", "/new/proc", "proc", 0, NULL), "proc");
 	check(mount("sysfs", "/new/sys", "sysfs", 0, NULL), "sysfs");
+	check(mount("debugfs", "/new/sys/kernel/debug", "debugfs", 0, NULL), "debugfs");
 	check(mount("devtmpfs", "/new/dev", "devtmpfs", 0, NULL), "devtmpfs");
 	check(mount("cgroup2", "/new/sys/fs/cgroup", "cgroup2", 0, NULL), "cgroup2");
 	check(mount("tmpfs", "/new/tmp", "tmpfs", 0, NULL), "/tmp");

@@ -15,10 +15,14 @@ echo plain > /tmp/plain
 		find /sys/fs/cgroup/caisson -path "*$id/$f" -exec sed "s/^/$f /" {} \; >&2
 	done
 	echo "say $id hog"
-	echo "wait 3000"
+	echo "wait 30000"
 	echo "end $id"
 	sleep 1
 } | /mnt/bin/drive-machine /var/lib/caisson/images /tmp/data /mnt/bin/probe-vmm /tmp/plain /tmp/plain > /tmp/said 2> /tmp/seen
 cat /tmp/seen
 grep -E "^(ok|error|event|call .*DONE|threads|status (Cap|Seccomp|NoNew)|cgroup|proc|uid_map)" /tmp/said
-grep -q "^ok oom" /tmp/said && ! grep -qE "^(error|call (fork|kill|mount|socket).*DONE|sees)" /tmp/said && [ -z "$(ls /sys/fs/cgroup | grep caisson)" ]
+if grep -q "^ok oom" /tmp/said && ! grep -qE "^(error|call (fork|kill|mount|socket).*DONE|sees)" /tmp/said && [ -z "$(ls /sys/fs/cgroup | grep caisson)" ]; then
+	echo "ok 1 - jail"
+else
+	echo "not ok 1 - jail"
+fi
