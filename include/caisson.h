@@ -128,6 +128,7 @@ struct caisson_create_options {
 	size_t n_labels;
 	uint64_t idle_s;       /* without use for so long: stopped; 0: never */
 	uint64_t max_s;        /* since creation: deleted; 0: never */
+	bool no_sudo;          /* the user may not become root inside */
 	bool ephemeral;        /* the disk goes with a stop: a stop deletes the sandbox */
 	const char *idempotency_key; /* the same key again gives the same sandbox */
 	const char *from_snapshot; /* name or id of a snapshot that it begins as; image, boundary and size of the disk are then its. Or NULL */

@@ -30,6 +30,7 @@ struct boundary_spec {
 	bool ephemeral;
 	bool network; /* it gets a gate, with BOUNDARY_CAN_NETWORK; else nothing but a loopback */
 	const struct volume_mounts *volumes; /* by id, with BOUNDARY_CAN_VOLUMES; or NULL */
+	bool sudo;    /* its ordinary user (`user`, else the guest's default) may become anybody in it; else nobody gains a right inside */
 	/* What the guest is told at its start. user and workdir NULL: the guest's own defaults. */
 	const char *user, *workdir;
 	const struct pairs *env; /* or NULL; at most BOUNDARY_ENV_MAX bytes, each pair counted as name + value + 2 */

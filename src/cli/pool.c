@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-enum { OPT_IMAGE = 1, OPT_BOUNDARY, OPT_CPUS, OPT_MEMORY, OPT_DISK, OPT_PIDS, OPT_USER, OPT_WORKDIR, OPT_NETWORK, OPT_EPHEMERAL };
+enum { OPT_IMAGE = 1, OPT_BOUNDARY, OPT_CPUS, OPT_MEMORY, OPT_DISK, OPT_PIDS, OPT_USER, OPT_WORKDIR, OPT_NETWORK, OPT_EPHEMERAL, OPT_NO_SUDO };
 
 static const struct option_spec set_options[] = {
 	{ OPT_IMAGE, 0, "image", "REF", "image to start from (default: default)" },
@@ -19,6 +19,7 @@ static const struct option_spec set_options[] = {
 	{ OPT_WORKDIR, 'w', "workdir", "DIR", "default folder of commands" },
 	{ OPT_NETWORK, 0, "network", "MODE", "none or public: whether they have a network (default: the server's)" },
 	{ OPT_EPHEMERAL, 0, "ephemeral", NULL, "disks that need not outlive a stop" },
+	{ OPT_NO_SUDO, 0, "no-sudo", NULL, "their user may not become root inside" },
 	{ 0 },
 };
 
@@ -103,6 +104,8 @@ static void take_text(struct args *a, int id, json_t *body)
 		json_object_set_new(body, "network", json_pack("{s:s}", "mode", a->value));
 	else if (id == OPT_EPHEMERAL)
 		json_object_set_new(body, "ephemeral", json_true());
+	else if (id == OPT_NO_SUDO)
+		json_object_set_new(body, "sudo", json_false());
 	else if ((size_t)id < ARRAY_LEN(fields) && fields[id])
 		json_object_set_new(body, fields[id], json_string(a->value));
 }

@@ -49,6 +49,9 @@ bool sandbox_args_take(struct args *a, int id, struct sandbox_args *s)
 	case OPT_SANDBOX_SECRET_FILE:
 		args_pair(a, "secret-file", false, &s->secret_files);
 		return true;
+	case OPT_SANDBOX_NO_SUDO:
+		s->o.no_sudo = true;
+		return true;
 	case OPT_SANDBOX_HOSTNAME:
 		s->o.hostname = a->value;
 		return true;

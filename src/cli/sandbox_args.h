@@ -6,7 +6,7 @@
 
 enum { OPT_SANDBOX_IMAGE = 5001, OPT_SANDBOX_BOUNDARY, OPT_SANDBOX_NAME, OPT_SANDBOX_LABEL, OPT_SANDBOX_CPUS, OPT_SANDBOX_MEMORY,
        OPT_SANDBOX_DISK, OPT_SANDBOX_PIDS, OPT_SANDBOX_NETWORK, OPT_SANDBOX_HOSTNAME,
-       OPT_SANDBOX_ALLOW, OPT_SANDBOX_DENY, OPT_SANDBOX_SECRET, OPT_SANDBOX_SECRET_FILE };
+       OPT_SANDBOX_ALLOW, OPT_SANDBOX_DENY, OPT_SANDBOX_SECRET, OPT_SANDBOX_SECRET_FILE, OPT_SANDBOX_NO_SUDO };
 
 #define SANDBOX_OPTIONS                                                                                              \
 	{ OPT_SANDBOX_IMAGE, 0, "image", "REF", "image to start from (default: default)" },                          \
@@ -22,6 +22,7 @@ enum { OPT_SANDBOX_IMAGE = 5001, OPT_SANDBOX_BOUNDARY, OPT_SANDBOX_NAME, OPT_SAN
 	{ OPT_SANDBOX_DENY, 0, "deny", "RULE", "may not reach this; may be repeated" },                              \
 	{ OPT_SANDBOX_SECRET, 0, "secret", "VAR=SECRET", "variable that stands for a secret; may be repeated" },      \
 	{ OPT_SANDBOX_SECRET_FILE, 0, "secret-file", "PATH=SECRET", "the same in a file inside; may be repeated" },     \
+	{ OPT_SANDBOX_NO_SUDO, 0, "no-sudo", NULL, "its user may not become root inside" },                           \
 	{ OPT_SANDBOX_HOSTNAME, 0, "hostname", "NAME", "host name inside (default: from the name)" }
 
 struct text_list { /* NULL-terminated; the texts are of argv */

@@ -50,6 +50,7 @@ static json_t *create_body(const struct caisson_create_options *o)
 	ok = ok && put_pairs(secrets, "env", o->secret_env, o->n_secret_env) && put_pairs(secrets, "files", o->secret_files, o->n_secret_files);
 	ok = ok && (json_object_size(secrets) == 0 || json_object_set(body, "secrets", secrets) == 0);
 	ok = ok && put_number(lifetime, "idle_s", o->idle_s) && put_number(lifetime, "max_s", o->max_s);
+	ok = ok && (!o->no_sudo || json_object_set_new(body, "sudo", json_false()) == 0);
 	ok = ok && (!o->ephemeral || json_object_set_new(body, "ephemeral", json_true()) == 0);
 	ok = ok && (json_object_size(resources) == 0 || json_object_set(body, "resources", resources) == 0);
 	ok = ok && (json_object_size(network) == 0 || json_object_set(body, "network", network) == 0);

@@ -62,6 +62,7 @@ struct boundary_spec shape_of(const struct boundary *b, const struct sandbox_spe
 		.image_digest = image->digest,
 		.resources = spec->resources,
 		.ephemeral = spec->ephemeral,
+		.sudo = spec_sudo(spec),
 		.network = spec->network != NETWORK_NONE && !network_falls_away(b, spec),
 		.volumes = &spec->volumes,
 		.user = user,

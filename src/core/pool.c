@@ -91,7 +91,7 @@ static bool same_resources(const struct resources *a, const struct resources *b)
 static bool fits(const struct shape *s, const struct boundary *b, const struct boundary_spec *spec)
 {
 	return s->boundary == b && streq(s->spec.image_digest, spec->image_digest) && same_resources(&s->spec.resources, &spec->resources) &&
-	       s->spec.ephemeral == spec->ephemeral && s->spec.network == spec->network && streq(s->spec.user, spec->user) && streq(s->spec.workdir, spec->workdir) &&
+	       s->spec.ephemeral == spec->ephemeral && s->spec.sudo == spec->sudo && s->spec.network == spec->network && streq(s->spec.user, spec->user) && streq(s->spec.workdir, spec->workdir) &&
 	       same_env(&s->env, spec->env);
 }
 
@@ -126,6 +126,7 @@ static struct shape *shape_new(struct pool *p, struct boundary *b, const struct 
 		.image_digest = xstrdup(spec->image_digest),
 		.resources = spec->resources,
 		.ephemeral = spec->ephemeral,
+		.sudo = spec->sudo,
 		.network = spec->network,
 		.user = xstrdup(spec->user),
 		.workdir = xstrdup(spec->workdir),
@@ -456,7 +457,7 @@ static void apply_standing(struct pool *p)
 static bool same_kind(const struct sandbox_spec *a, const struct sandbox_spec *b)
 {
 	return streq(a->image, b->image) && streq(a->boundary, b->boundary) && streq(a->user, b->user) && streq(a->workdir, b->workdir) &&
-	       same_resources(&a->resources, &b->resources) && a->ephemeral == b->ephemeral &&
+	       same_resources(&a->resources, &b->resources) && a->ephemeral == b->ephemeral && spec_sudo(a) == spec_sudo(b) &&
 	       (a->network == NETWORK_NONE) == (b->network == NETWORK_NONE);
 }
 
@@ -472,6 +473,7 @@ static void kind_of(const struct sandbox_spec *spec, const struct boundary *b, s
 	ret->user = xstrdup(spec->user);
 	ret->workdir = xstrdup(spec->workdir);
 	ret->ephemeral = spec->ephemeral;
+	ret->sudo = spec->sudo;
 	ret->network = spec->network_unasked && !(b->ops->caps & BOUNDARY_CAN_NETWORK) ? NETWORK_NONE : spec->network;
 	ret->resources = spec->resources;
 	resources_fill(&ret->resources, ret->ephemeral);
@@ -553,7 +555,7 @@ void core_pool_each(struct core *c, void (*each)(void *ctx, const struct pool_vi
 	DL_FOREACH (c->pool->shapes, s) {
 		struct pool_view v = {
 			.image_digest = s->spec.image_digest, .boundary = s->boundary->ops->name, .user = s->spec.user, .workdir = s->spec.workdir,
-			.resources = &s->spec.resources, .ephemeral = s->spec.ephemeral, .network = s->spec.network, .size = wanted(s), .standing = s->fixed,
+			.resources = &s->spec.resources, .ephemeral = s->spec.ephemeral, .sudo = s->spec.sudo, .network = s->spec.network, .size = wanted(s), .standing = s->fixed,
 			.error = *s->why ? s->why : NULL,
 		};
 		DL_FOREACH (s->spares, sp)

@@ -392,6 +392,8 @@ int snapshot_fill_spec(struct snapshot *p, const struct sandbox_spec *asked, str
 		s.user = xstrdup(p->row.user);
 	if (!s.workdir)
 		s.workdir = xstrdup(from->workdir);
+	if (s.sudo == WANT_DEFAULT)
+		s.sudo = from->sudo;
 	*ret = s;
 	return 0;
 }

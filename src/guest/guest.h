@@ -13,6 +13,7 @@ struct conn;
 struct run;
 struct session;
 struct op;
+struct ask;
 
 struct options {        /* constant after start */
 	const char *user;     /* default of runs and ops */
@@ -20,6 +21,14 @@ struct options {        /* constant after start */
 	const char **env;     /* NULL-terminated, of the image */
 	size_t env_n;
 	struct rlimit files;  /* as found, for the programs */
+	bool no_new_privs;    /* for the programs; in a process boundary we have it ourselves */
+	const char *sudo;     /* the program that stands for sudo, or NULL: it is not ours to give */
+};
+
+struct sudo {
+	struct watch listener; /* or unset */
+	struct ask *asks;
+	size_t n;
 };
 
 enum { RUN_BUCKETS = 1024 };
@@ -36,6 +45,7 @@ struct guest {
 	size_t runs_n;
 	struct session *sessions;
 	struct op *ops;
+	struct sudo sudo;
 	bool in_vm;                    /* we are a virtual machine's first program: SETUP is for us */
 	bool bare;                     /* and it has not come yet: nothing runs */
 };

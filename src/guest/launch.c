@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -59,6 +60,16 @@ static int arrange_fds(const struct launch *l)
 	return 0;
 }
 
+static int take_terminal(const struct launch *l)
+{
+	for (size_t i = 0; i < ARRAY_LEN(l->fds); i++)
+		if (ioctl(l->fds[i], TIOCSCTTY, 0) == 0)
+			return 0;
+		else if (errno != ENOTTY)
+			break;
+	return -errno;
+}
+
 static int set_up(const struct launch *l)
 {
 	struct rlimit no_core = { 0, 0 };
@@ -67,11 +78,15 @@ static int set_up(const struct launch *l)
 		return -errno;
 	if (l->cgroup_procs >= 0 && write(l->cgroup_procs, "0", 1) < 0)
 		return -errno;
-	if (l->pty && ioctl(l->fds[0], TIOCSCTTY, 0) < 0)
+	if (l->dir && fchdir(*l->dir) < 0)
 		return -errno;
-	int r = arrange_fds(l);
+	int r = l->pty ? take_terminal(l) : 0;
+	if (r == 0)
+		r = arrange_fds(l);
 	if (r < 0)
 		return r;
+	if (l->no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return -errno;
 	(void)setrlimit(RLIMIT_CORE, &no_core);
 	(void)setrlimit(RLIMIT_NOFILE, &l->files);
 	umask(022);
@@ -89,7 +104,7 @@ static int enter_default(const struct launch *l)
 /* A relative directory is looked for where a program without one starts, as paths of files are. */
 static int enter(const struct launch *l)
 {
-	int r = l->cwd && l->cwd[0] == '/' ? 0 : enter_default(l);
+	int r = (l->cwd && l->cwd[0] == '/') || l->dir ? 0 : enter_default(l);
 	if (r == 0 && l->cwd)
 		r = chdir(l->cwd) < 0 ? -errno : 0;
 	return r;

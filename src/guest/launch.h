@@ -16,9 +16,11 @@ struct launch {
 	const struct user *user;
 	const char *cwd;          /* must exist, may be relative to the default; NULL = that: the first that exists of fallback[] */
 	const char *fallback[3];
+	const int *dir;           /* a directory to start in, as who runs us may enter it, unless there is a cwd; or NULL. Borrowed */
 	int fds[3];               /* become 0, 1, 2; borrowed */
 	int extra, extra_to;      /* one more descriptor; unset = none. Borrowed */
-	bool pty;                 /* fds[0] is a terminal to be controlled */
+	bool no_new_privs;        /* set-id programs give it nothing */
+	bool pty;                 /* the first of fds that is a terminal is to be controlled */
 	int cgroup_procs;         /* or unset. Borrowed */
 	struct rlimit files;      /* RLIMIT_NOFILE of the program: PID 1 has raised its own */
 	/* filled in: */

@@ -1,7 +1,8 @@
 /* PID 1 of a sandbox. Started with
  *   descriptor 3: a listening unix socket, or a stream (a connected socket, a serial port);
  *   descriptor 4: optionally the sandbox's own delegated cgroup-v2 directory;
- *   arguments key=value: user=, workdir=, env.NAME=value, hostname= (for people reading ps).
+ *   arguments key=value: user=, workdir=, env.NAME=value, sudo= (see sudo.h), hostname= (for people reading ps).
+ * Started as `sudo` inside a sandbox it is that program.
  * As /init of a virtual machine there is none of this, and vm.h says where it comes from.
  * Filter, capabilities and mounts have been dealt with by who started us. Once started it does not end by itself. */
 #include "guest/guest.h"
@@ -9,6 +10,7 @@
 #include "guest/op.h"
 #include "guest/run.h"
 #include "guest/session.h"
+#include "guest/sudo.h"
 #include "guest/vm.h"
 
 #include <errno.h>
@@ -50,6 +52,8 @@ static void take_options(struct options *o, char **argv)
 			o->user = *argv + 5;
 		else if (strncmp(*argv, "workdir=", 8) == 0)
 			o->workdir = *argv + 8;
+		else if (strncmp(*argv, "sudo=", 5) == 0)
+			o->sudo = *argv + 5;
 		else if (strncmp(*argv, "env.", 4) == 0 && (*argv)[4] != '=' && strchr(*argv, '='))
 			o->env[o->env_n++] = *argv + 4;
 	}
@@ -108,7 +112,7 @@ void guest_reap(struct guest *g)
 			run_reaped(r, status);
 		else if (s)
 			session_reaped(s, status);
-		else if (!op_reaped(g, pid))
+		else if (!sudo_reaped(g, pid, status) && !op_reaped(g, pid))
 			orphan = true;
 	}
 	if (orphan)
@@ -171,6 +175,8 @@ static void prepare(struct guest *g)
 		return;
 	prepared = true;
 	groups_prepare(&g->groups);
+	if (g->opt.sudo)
+		sudo_install(g->opt.sudo);
 	(void)user_find(g->opt.user, &u, &e);
 }
 
@@ -180,7 +186,8 @@ int main(int argc, char **argv)
 	struct child_watch children;
 	const char *step = "";
 
-	(void)argc;
+	if (sudo_is_meant(argv[0]))
+		return sudo_main(argc, argv);
 	/* before anything else: closes /proc/1 to the tenants, also to those with our uid */
 	if (prctl(PR_SET_DUMPABLE, 0) < 0)
 		return fail("dumpable");
@@ -189,7 +196,7 @@ int main(int argc, char **argv)
 	g.in_vm = g.bare = vm_is_init(argv[0]);
 	if (g.in_vm && (errno = -vm_boot(&step)) != 0)
 		return fail(step); /* the kernel panics, and QEMU ends */
-	g.listener.fd = -EBADF;
+	g.listener.fd = g.sudo.listener.fd = -EBADF;
 	take_options(&g.opt, argv + 1);
 	if ((errno = -arrange_descriptors()) != 0)
 		return fail("descriptors");
@@ -199,6 +206,8 @@ int main(int argc, char **argv)
 		return fail("event loop");
 	if ((errno = -open_channel(&g)) != 0)
 		return fail("descriptor 3");
+	if (g.opt.sudo)
+		sudo_listen(&g);
 	if (chdir("/") < 0)
 		return fail("/");
 	for (;;) {

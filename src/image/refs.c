@@ -174,6 +174,16 @@ int image_json_load(int dir, const char *digest, struct image *ret, struct err *
 	return 0;
 }
 
+int image_json_privileged(int dir, char ***ret, struct err *e)
+{
+	auto_json j = NULL;
+	int r = read_json(dir, "image.json", &j, e);
+
+	if (r == 0)
+		*ret = strings_of(json_object_get(j, "privileged"));
+	return r;
+}
+
 /* "NAME=value" of an OCI list; what is no valid name is left out: nothing could read it. */
 static void env_from_oci(const json_t *list, struct pairs *to)
 {

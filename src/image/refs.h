@@ -40,6 +40,8 @@ int image_config_from_recipe(struct str json, struct image_config *ret, struct e
 int image_json_save(int dir, const char *digest, uint64_t created_ms, uint64_t size, const struct image_config *c, struct err *e);
 /* dir: IMAGES/sha256-<hex>. Fills all of ret but root and names. */
 int image_json_load(int dir, const char *digest, struct image *ret, struct err *e);
+/* Only its list of set-id files: NULL-terminated, heap-owned (strings_free), NULL = none. */
+int image_json_privileged(int dir, char ***ret, struct err *e);
 
 /* "sha256:<hex>" as the name of its folder, "sha256-<hex>". */
 void image_folder_name(const char *digest, char ret_name[static 72]);

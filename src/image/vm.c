@@ -10,8 +10,10 @@
 #include "image/vm.h"
 
 #include "image/child.h"
+#include "image/erofs.h"
 #include "image/kernel.h"
 #include "image/ref.h"
+#include "image/refs.h"
 #include "image/tree.h"
 #include "image/work.h"
 #include "wire/cpio.h"
@@ -403,6 +405,23 @@ static char *uuid_option(const char *digest)
 	return xasprintf("-U%.8s-%.4s-4%.3s-8%.3s-%.12s", h, h + 8, h + 13, h + 17, h + 20);
 }
 
+/* The file is there and has the set-id bits of the image's files (those of earlier versions had none). */
+static bool root_is_whole(int dir, char *const *privileged)
+{
+	auto_fd int fd = openat(dir, "root.erofs", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd >= 0 && erofs_has_modes(fd, privileged, NULL) == 1;
+}
+
+static int put_modes(struct work *w, char *const *privileged, struct err *e)
+{
+	auto_fd int fd = openat(w->dir, "image/root.erofs", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0)
+		return err_sys(e, ERR_UNAVAILABLE, errno, "open the image's file system");
+	return erofs_put_modes(fd, privileged, e);
+}
+
 static int make_root(struct work *w, const char *image, const char *digest, struct err *e)
 {
 	auto_free char *in = xasprintf("%s/rootfs", image), *out = xasprintf("%s/image", w->path), *uuid = uuid_option(digest);
@@ -425,17 +444,27 @@ int image_vm_root(struct image_store *s, const char *digest, const struct image_
 		return err_set(e, ERR_INVALID, EINVAL, "not the digest of an image: '%.100s'", digest);
 	image_folder_name(digest, name);
 	auto_free char *image = xasprintf("%s/%s", s->folder, name), *path = xasprintf("%s/root.erofs", image);
-	if (access(path, F_OK) == 0) {
-		*ret_path = take_ptr(&path);
-		return 0;
-	}
 	auto_fd int dir = open(image, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (dir < 0 || flock(dir, LOCK_SH) < 0)
 		return err_sys(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_UNAVAILABLE, errno, "image %s", digest);
-	int r = work_begin(s, o, &w, e);
+	char **privileged = NULL;
+	int r = image_json_privileged(dir, &privileged, e);
 	if (r < 0)
 		return r;
+	if (root_is_whole(dir, privileged)) {
+		strings_free(privileged);
+		*ret_path = take_ptr(&path);
+		return 0;
+	}
+	r = work_begin(s, o, &w, e);
+	if (r < 0) {
+		strings_free(privileged);
+		return r;
+	}
 	r = make_root(&w, image, digest, e);
+	if (r == 0)
+		r = put_modes(&w, privileged, e);
+	strings_free(privileged);
 	if (r == 0 && (fchmodat(w.dir, "image/root.erofs", 0600, 0) < 0 || syncfs(w.dir) < 0 || renameat(w.dir, "image/root.erofs", dir, "root.erofs") < 0 ||
 		       fsync(dir) < 0))
 		r = err_sys(e, ERR_UNAVAILABLE, errno, "can't put the file system of image %s in its place", digest);

@@ -90,7 +90,7 @@ struct sandbox_view {
 struct pool_view {
 	const char *image_digest, *boundary, *user, *workdir; /* workdir: or NULL */
 	const struct resources *resources;
-	bool ephemeral;
+	bool ephemeral, sudo;
 	bool network;       /* they have one; what it reaches is said at the create */
 	const char *error;  /* why the last one did not come up, or NULL */
 	size_t size, ready; /* wanted now; there now */

@@ -84,6 +84,8 @@ void volume_mounts_done(struct volume_mounts *m);
 #define SPEC_KEY_MAX 255          /* idempotency key, bytes */
 #define SPEC_EXTRA_MAX (256U << 10)
 
+enum want { WANT_DEFAULT, WANT_NO, WANT_YES };
+
 struct sandbox_spec {
 	char *name;             /* NULL = the id */
 	char *image;            /* reference as the caller wrote it; NULL = "default" */
@@ -102,6 +104,7 @@ struct sandbox_spec {
 	struct pairs secret_files; /* absolute path inside -> name of a secret: the same in a file */
 	struct lifetime lifetime;
 	struct volume_mounts volumes;
+	enum want sudo;         /* may its user become root inside? By default as its snapshot's could, else yes */
 	bool ephemeral;         /* the disk need not outlive a stop (may be kept in memory); stop deletes */
 	char *idempotency_key;  /* NULL = none */
 	char *extra;            /* opaque text of the dialect that created it (JSON), given back unchanged */
@@ -111,6 +114,10 @@ void spec_done(struct sandbox_spec *s); /* all zero afterwards */
 void spec_copy(struct sandbox_spec *to, const struct sandbox_spec *from); /* deep; overwrites `to` without freeing it */
 /* 0, or ERR_INVALID / ERR_TOO_LARGE. Checks form only: whether the image or the boundary exists is core's to say. */
 int spec_validate(const struct sandbox_spec *s, struct err *e);
+static inline bool spec_sudo(const struct sandbox_spec *s)
+{
+	return s->sudo != WANT_NO;
+}
 int env_validate(const struct pairs *env, struct err *e);
 int labels_validate(const struct pairs *labels, struct err *e);
 

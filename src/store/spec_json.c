@@ -90,7 +90,7 @@ char *spec_to_json(const struct sandbox_spec *spec)
 	set_number(o, "idle_s", spec->lifetime.idle_s, &ok);
 	set_number(o, "max_s", spec->lifetime.max_s, &ok);
 	set_number(o, "delete_after_s", (uint64_t)spec->lifetime.delete_after_s, &ok);
-	if (json_object_set_new(o, "ephemeral", json_boolean(spec->ephemeral)) < 0)
+	if (json_object_set_new(o, "ephemeral", json_boolean(spec->ephemeral)) < 0 || json_object_set_new(o, "sudo", json_boolean(spec_sudo(spec))) < 0)
 		ok = false;
 	set_text(o, "extra", spec->extra, &ok);
 	char *text = ok ? json_dumps(o, JSON_COMPACT) : NULL;
@@ -190,6 +190,7 @@ int spec_from_json(const char *json, struct sandbox_spec *ret)
 	if (json_is_integer(delete_after))
 		ret->lifetime.delete_after_s = json_integer_value(delete_after);
 	ret->ephemeral = json_is_true(json_object_get(o, "ephemeral"));
+	ret->sudo = json_is_false(json_object_get(o, "sudo")) ? WANT_NO : WANT_YES;
 	get_member(o, "extra", &ret->extra);
 	json_decref(o);
 	return 0;

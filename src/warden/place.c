@@ -245,13 +245,32 @@ static int fill_dev(int fd)
 	return mkdirat(fd, ".empty", 0555) < 0 || mknodat(fd, ".nothing", S_IFREG | 0444, 0) < 0 ? -errno : 0;
 }
 
+/* The guest once more, as the program that asks PID 1 for what set-id programs would do elsewhere. */
+static int put_sudo(int dev, const struct warden_options *o)
+{
+	auto_fd int fd = openat(dev, strrchr(PLACE_SUDO, '/') + 1, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0555);
+
+	if (fd < 0)
+		return -errno;
+	for (size_t at = 0; at < o->guest_len;) {
+		ssize_t n = write(fd, (const char *)o->guest + at, o->guest_len - at);
+		if (n < 0)
+			return -errno;
+		at += (size_t)n;
+	}
+	return fchmod(fd, 0555) < 0 ? -errno : 0;
+}
+
 static int make_dev(struct place *p, struct err *e)
 {
-	static const struct mnt_option options[] = { { "mode", "0755" }, { "size", "64k" }, { "nr_inodes", "32" }, { 0 } };
+	static const struct mnt_option options[] = { { "mode", "0755" }, { "size", "4m" }, { "nr_inodes", "32" }, { 0 } };
 	const char *why = "";
 	mode_t before = umask(0);
-	auto_fd int fd = mnt_new("tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, &why);
+	auto_fd int fd = mnt_new("tmpfs", options, MOUNT_ATTR_NOSUID, &why);
 	int rc = fd < 0 ? fd : fill_dev(fd);
+
+	if (rc == 0)
+		rc = put_sudo(fd, p->options);
 
 	umask(before);
 	if (rc == 0)

@@ -7,6 +7,8 @@
 #include "warden/stage.h"
 #include "warden/warden.h"
 
+#define PLACE_SUDO "/dev/.sudo" /* the program that stands for sudo, as sandboxes see it */
+
 struct place {
 	const struct warden_options *options;
 	char name[17];	/* the data folder's id */

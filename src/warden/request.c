@@ -321,8 +321,8 @@ static int check_spec(const struct warden_request *rq, struct err *e)
 		return -EINVAL;
 	if (rq->network > 1)
 		return err_set(e, ERR_INVALID, EINVAL, "network: 0 or 1");
-	if (rq->ephemeral > 1 || rq->fresh > 1)
-		return err_set(e, ERR_INVALID, EINVAL, "ephemeral, fresh: 0 or 1");
+	if (rq->ephemeral > 1 || rq->fresh > 1 || rq->sudo > 1)
+		return err_set(e, ERR_INVALID, EINVAL, "ephemeral, fresh, sudo: 0 or 1");
 	return 0;
 }
 

@@ -64,7 +64,8 @@ struct arguments {
 static int fill_arguments(struct arguments *a, const struct warden_request *rq, struct err *e)
 {
 	size_t n = 0, at = 0, env_at = 0;
-	const char *const named[][2] = { { "user", rq->user }, { "workdir", rq->workdir }, { "hostname", rq->hostname } };
+	const char *const named[][2] = { { "user", rq->user }, { "workdir", rq->workdir }, { "hostname", rq->hostname },
+					 { "sudo", rq->sudo ? PLACE_SUDO : "" } };
 	static char name[] = "caisson-guest";
 
 	a->v[n++] = name;

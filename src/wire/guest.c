@@ -26,6 +26,7 @@ enum tag {
 	TAG_SEED,
 	TAG_SETUP, /* u64 time, u64 pids */
 	TAG_NETWORK, /* u8 1 if there is a link, 6 bytes address of the device */
+	TAG_SUDO,  /* u32 0 or 1 */
 };
 enum { SETUP_FIELD = 16, NETWORK_FIELD = 7, HOSTNAME_MAX = 64, MACHINE_ID = 32 };
 enum { FIELD_HEAD = 8, RUN_FIELD = 16, OP_FIELD = 40, END_FIXED = 40, INFO_FIXED = 32 };
@@ -390,6 +391,9 @@ int guest_setup_put(struct buf *out, uint64_t id, const struct guest_setup *s)
 		memcpy(fixed + 1, s->mac, sizeof s->mac);
 		(void)put_field(&m, TAG_NETWORK, fixed, NETWORK_FIELD);
 	}
+	put_u32(fixed, s->sudo == GUEST_SUDO_YES);
+	if (s->sudo != GUEST_SUDO_AS_IT_IS)
+		(void)put_field(&m, TAG_SUDO, fixed, 4);
 	return send_fields(out, GUEST_SETUP, id, &m);
 }
 
@@ -431,6 +435,11 @@ static int get_setup_field(const struct field *f, struct guest_setup *s)
 			return -EPROTO;
 		s->link = f->bytes.p[0] ? GUEST_LINK_UP : GUEST_LINK_DOWN;
 		memcpy(s->mac, f->bytes.p + 1, sizeof s->mac);
+		return 0;
+	case TAG_SUDO:
+		if (s->sudo != GUEST_SUDO_AS_IT_IS || f->bytes.n != 4 || guest_u32(f->bytes.p) > 1)
+			return -EPROTO;
+		s->sudo = guest_u32(f->bytes.p) ? GUEST_SUDO_YES : GUEST_SUDO_NO;
 		return 0;
 	default:
 		return -EPROTO;

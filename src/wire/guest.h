@@ -163,6 +163,7 @@ int guest_op_request_get(struct str message, struct guest_op_request *ret);
 
 /* Whether a virtual machine has a network device, and whether that leads anywhere. */
 enum guest_link { GUEST_LINK_NONE, GUEST_LINK_DOWN, GUEST_LINK_UP };
+enum guest_sudo { GUEST_SUDO_AS_IT_IS, GUEST_SUDO_NO, GUEST_SUDO_YES };
 
 /* SETUP: what makes one virtual machine different from another that was begun from the same memory. Only what is there is changed. */
 struct guest_setup {
@@ -175,6 +176,7 @@ struct guest_setup {
 	uint64_t pids;                     /* limit on processes; 0 = none */
 	enum guest_link link;              /* UP: it is waited for */
 	uint8_t mac[6];                    /* of the device, unless NONE */
+	enum guest_sudo sudo;              /* may `user` become root; with no, nobody gains a right by set-id programs */
 };
 int guest_setup_put(struct buf *out, uint64_t id, const struct guest_setup *s);
 /* Views into message; env is heap: guest_setup_done. -EPROTO */

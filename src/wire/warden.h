@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#define WARDEN_MAGIC 0x43574436u /* "CWD6"; changes with any field */
+#define WARDEN_MAGIC 0x43574437u /* "CWD7"; changes with any field */
 enum warden_op {
 	WARDEN_PROBE = 1, /* the answer's message is the run folder: RUN/s/<id>.sock are the guests' sockets */
 	WARDEN_LIST,	  /* answers one WARDEN_ITEM per sandbox (same serial), then the final answer */
@@ -63,6 +63,7 @@ struct warden_request {
 	uint32_t network; /* 1 = it has a gate (create, start, network) */
 	uint32_t volumes_n;
 	struct warden_volume volumes[WARDEN_VOLUMES_MAX];
+	uint32_t sudo;    /* 1 = the guest starts commands as root for its ordinary user (create, start) */
 	uint32_t env_len; /* bytes of env in use */
 	char env[4096];	  /* NAME=value NUL NAME=value NUL ... handed on as it is */
 };

@@ -48,6 +48,17 @@ bool suite_create(const char *id, bool ephemeral, struct err *e)
 	return drive_until(&suite.d, &o.done) && o.good;
 }
 
+bool suite_create_for(const char *id, const char *user, bool sudo, struct err *e)
+{
+	struct outcome o = { .e = e };
+	struct boundary_spec spec = suite_spec(id, true);
+
+	spec.user = user;
+	spec.sudo = sudo;
+	suite.b->ops->create(suite.b, &spec, on_done, &o);
+	return drive_until(&suite.d, &o.done) && o.good;
+}
+
 bool suite_create_from(const char *id, const char *snapshot, bool ephemeral, struct err *e)
 {
 	struct outcome o = { .e = e };
@@ -302,7 +313,8 @@ int contract_run(const struct contract_kind *kind)
 		      { file_tests, file_tests_n },
 		      { life_tests, life_tests_n },
 		      { snapshot_tests, snapshot_tests_n },
-		      { volume_tests, volume_tests_n } };
+		      { volume_tests, volume_tests_n },
+		      { sudo_tests, sudo_tests_n } };
 	const char *skip = NULL;
 	size_t n = 0;
 

@@ -90,7 +90,7 @@ static void check_setup(const struct guest_frame *f, struct str m)
 	guest_assembly_init(&a);
 	assert(guest_setup_put(&b, f->id, &s) == 0);
 	assert(guest_setup_get(again(&a, &b), &s2) == 0);
-	assert(s.time_ns == s2.time_ns && s.pids == s2.pids && s.envc == s2.envc && str_eq(s.seed, s2.seed));
+	assert(s.time_ns == s2.time_ns && s.pids == s2.pids && s.sudo == s2.sudo && s.envc == s2.envc && str_eq(s.seed, s2.seed));
 	for (size_t i = 0; i < s.envc; i++)
 		assert(same(s.env[i], s2.env[i]) && strchr(s.env[i], '='));
 	assert(same(s.hostname, s2.hostname) && same(s.machine_id, s2.machine_id) && same(s.user, s2.user) && same(s.workdir, s2.workdir));

@@ -281,14 +281,14 @@ static void setup_round_trip(void **state)
 	static const char *env[] = { "A=1", "B=", NULL };
 	char seed[GUEST_SEED_MAX + 1];
 	struct guest_setup s = { .hostname = "box", .machine_id = "0123456789abcdef0123456789abcdef", .user = "daytona", .workdir = "/w", .env = env,
-		                 .envc = 2, .seed = { seed, GUEST_SEED_MAX }, .time_ns = 1700000000123456789, .pids = 77 }, s2;
+		                 .envc = 2, .seed = { seed, GUEST_SEED_MAX }, .time_ns = 1700000000123456789, .pids = 77, .sudo = GUEST_SUDO_NO }, s2;
 
 	memset(seed, 's', sizeof seed);
 	buf_init(&b, 1 << 20);
 	guest_assembly_init(&a);
 	assert_int_equal(guest_setup_put(&b, 9, &s), 0);
 	assert_int_equal(guest_setup_get(only_message(&a, &b, GUEST_SETUP, 9), &s2), 0);
-	assert_true(s2.time_ns == s.time_ns && s2.pids == 77 && s2.envc == 2 && str_eq(s2.seed, s.seed));
+	assert_true(s2.time_ns == s.time_ns && s2.pids == 77 && s2.sudo == GUEST_SUDO_NO && s2.envc == 2 && str_eq(s2.seed, s.seed));
 	assert_true(streq(s2.hostname, "box") && streq(s2.machine_id, s.machine_id) && streq(s2.user, "daytona") && streq(s2.workdir, "/w"));
 	assert_true(streq(s2.env[1], "B=") && !s2.env[2]);
 	guest_setup_done(&s2);

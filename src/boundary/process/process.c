@@ -431,6 +431,7 @@ static int put_spec(struct warden_request *rq, const struct boundary_spec *s, st
 	rq->cpu_millis = (uint64_t)(s->resources.cpus * 1000 + 0.5);
 	rq->ephemeral = s->ephemeral;
 	rq->network = s->network;
+	rq->sudo = s->sudo;
 	return 0;
 }
 

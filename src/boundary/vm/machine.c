@@ -360,6 +360,7 @@ void machine_take_spec(struct machine *m, const struct boundary_spec *s)
 	to->user = xstrdup(s->user);
 	to->workdir = xstrdup(s->workdir);
 	to->pids = s->resources.pids;
+	to->sudo = s->sudo ? GUEST_SUDO_YES : GUEST_SUDO_NO;
 	to->env = xcalloc((s->env ? s->env->n : 0) + 1, sizeof *to->env);
 	for (size_t i = 0; s->env && i < s->env->n; i++)
 		to->env[to->envc++] = xasprintf("%s=%s", s->env->v[i].key, s->env->v[i].value);

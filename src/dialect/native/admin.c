@@ -83,6 +83,7 @@ static void add_pool(void *ctx, const struct pool_view *v)
 	jout_z(j, "image_digest", v->image_digest);
 	jout_z(j, "boundary", v->boundary);
 	encode_resources(j, "resources", v->resources);
+	jout_bool(j, "sudo", v->sudo);
 	jout_bool(j, "ephemeral", v->ephemeral);
 	jout_z(j, "user", v->user);
 	jout_z(j, "workdir", v->workdir);

@@ -18,6 +18,14 @@ static int set_network_mode(void *into, const char *where, const json_t *v, stru
 	return err_set(e, ERR_INVALID, EINVAL, "%s must be \"none\", \"public\" or \"allow\"", where);
 }
 
+static int set_sudo(void *into, const char *where, const json_t *v, struct err *e)
+{
+	if (!json_is_boolean(v))
+		return err_set(e, ERR_INVALID, EINVAL, "%s must be true or false", where);
+	((struct sandbox_spec *)into)->sudo = json_is_true(v) ? WANT_YES : WANT_NO;
+	return 0;
+}
+
 static int set_language(void *into, const char *where, const json_t *v, struct err *e)
 {
 	struct run_spec *s = into;
@@ -100,6 +108,7 @@ static const struct field sandbox_fields[] = {
 	{ .name = "secrets", .kind = FIELD_OBJECT, .sub = secrets_fields },
 	{ .name = "lifetime", .kind = FIELD_OBJECT, .offset = offsetof(struct sandbox_spec, lifetime), .sub = lifetime_fields },
 	{ .name = "volumes", .kind = FIELD_CUSTOM, .set = set_volumes },
+	{ .name = "sudo", .kind = FIELD_CUSTOM, .set = set_sudo },
 	{ .name = "ephemeral", .kind = FIELD_BOOL, .offset = offsetof(struct sandbox_spec, ephemeral) },
 	{ .name = "idempotency_key", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, idempotency_key) },
 	{ 0 },
@@ -119,6 +128,7 @@ static const struct field pool_fields[] = {
 	{ .name = "resources", .kind = FIELD_OBJECT, .offset = offsetof(struct sandbox_spec, resources), .sub = resources_fields },
 	{ .name = "user", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, user) },
 	{ .name = "workdir", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, workdir) },
+	{ .name = "sudo", .kind = FIELD_CUSTOM, .set = set_sudo },
 	{ .name = "ephemeral", .kind = FIELD_BOOL, .offset = offsetof(struct sandbox_spec, ephemeral) },
 	{ .name = "network", .kind = FIELD_OBJECT, .sub = pool_network_fields },
 	{ .name = "size", .kind = FIELD_U64, .offset = offsetof(struct pool_body, size), .required = true, .max = POOL_SIZE_MAX },
