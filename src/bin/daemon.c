@@ -176,7 +176,7 @@ static void on_core_closed(void *ctx)
 	for (size_t i = 0; i < d->n_boundaries; i++)
 		d->boundaries[i]->ops->free(d->boundaries[i]);
 	d->n_boundaries = 0;
-	egress_free(take_ptr(&d->egress));
+	egress_close(d->egress);
 }
 
 static void close_core(void *ctx)

@@ -66,16 +66,14 @@ static void tidy_up(const char *socket, const char *data, bool ephemeral)
 	unlink(socket);
 	if (!ephemeral)
 		return;
-	static const char *const files[] = {
-		"state/caisson.db", "state/caisson.db-wal", "state/caisson.db-shm", "api-key", "lock",
-	};
-	static const char *const folders[] = { "state/runs", "state", "disks", "vm" };
+	static const char *const files[] = { "api-key", "lock" };
+	static const char *const folders[] = { "disks", "vm" };
 	int dir = open(data, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (dir < 0)
 		return;
 	for (size_t i = 0; i < ARRAY_LEN(files); i++)
 		unlinkat(dir, files[i], 0);
-	(void)fs_remove_tree_at(dir, "state/contexts"); /* archives for builds */
+	(void)fs_remove_tree_at(dir, "state"); /* the daemon's own: nothing is mounted below */
 	for (size_t i = 0; i < ARRAY_LEN(folders); i++)
 		unlinkat(dir, folders[i], AT_REMOVEDIR);
 	close_fd(dir);

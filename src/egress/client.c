@@ -229,6 +229,11 @@ void egress_forget(struct egress *g, const char *id)
 	put(g, t, EDGE_POLICY_FORGET, NETWORK_NONE, NULL, NULL);
 }
 
+void egress_close(struct egress *g)
+{
+	drop_edge(g);
+}
+
 void egress_free(struct egress *g)
 {
 	struct told *t, *next;

@@ -21,6 +21,7 @@ void egress_attach(struct egress *g, int fd);
 /* The lists may be NULL; they are copied. Valid ones only (policy_check). */
 void egress_set(struct egress *g, const char *id, enum network_mode mode, char *const *allow, char *const *deny);
 void egress_forget(struct egress *g, const char *id); /* reaches nothing from now on */
+void egress_close(struct egress *g); /* no edge any more: the loop can run out */
 void egress_free(struct egress *g); /* accepts NULL; its memory goes when the loop has run its handle out */
 
 #endif
