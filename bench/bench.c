@@ -4,6 +4,7 @@
  * side and the bare one. "cycle" is the whole life of a sandbox through the HTTP API over the unix socket. */
 #include "base/util.h"
 #include "caisson.h"
+#include "series.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,53 +16,6 @@
 #include <unistd.h>
 
 extern char **environ;
-
-struct series {
-	double *v; /* milliseconds */
-	size_t n, cap;
-};
-
-static void add(struct series *s, double ms)
-{
-	if (s->n == s->cap)
-		s->v = xreallocarray(s->v, s->cap = s->cap * 2 + 64, sizeof *s->v);
-	s->v[s->n++] = ms;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
-static double at(const struct series *s, double q)
-{
-	return s->n ? s->v[MIN(s->n - 1, (size_t)((double)s->n * q))] : 0;
-}
-
-static void sort(struct series *s)
-{
-	qsort(s->v, s->n, sizeof *s->v, by_value);
-}
-
-static void row(const char *what, const struct series *s)
-{
-	printf("| %s | %zu | %.2f | %.2f | %.2f | %.2f |", what, s->n, at(s, 0), at(s, 0.5), at(s, 0.95), at(s, 0.99));
-}
-
-static void report(const char *what, const char *bare_what, struct series *ours, struct series *bare, double budget)
-{
-	sort(ours);
-	sort(bare);
-	row(what, ours);
-	printf(" **%.2f** (budget %.2f) |\n", at(ours, 0.5) / at(bare, 0.5), budget);
-	row(bare_what, bare);
-	printf(" 1 |\n");
-	fflush(stdout);
-	free(ours->v);
-	free(bare->v);
-	*ours = *bare = (struct series){ 0 };
-}
 
 static _Noreturn void die(const char *what, const struct caisson_error *e)
 {
@@ -161,13 +115,13 @@ static void bench_row(struct caisson *c, int rounds)
 			auto_free char *id = create(c, true);
 			run(c, id, true_argv);
 			delete(c, id);
-			add(&ours, ms_since(t));
+			series_add(&ours, ms_since(t));
 		}
 		rest();
 		for (int i = 0; i < rounds / 10; i++)
-			add(&bare, bwrap());
+			series_add(&bare, bwrap());
 	}
-	report("create + run true + delete (ephemeral), in a row without rests", "bwrap true, in a row", &ours, &bare, 0.5);
+	series_report("create + run true + delete (ephemeral), in a row without rests", "bwrap true, in a row", &ours, &bare, 0.5);
 }
 
 static void bench_cycle(struct caisson *c, int rounds, bool ephemeral)
@@ -183,19 +137,19 @@ static void bench_cycle(struct caisson *c, int rounds, bool ephemeral)
 		uint64_t t2 = now_us();
 		delete(c, id);
 		uint64_t t3 = now_us();
-		add(&ours, (double)(t3 - t0) / 1000);
-		add(&parts[0], (double)(t1 - t0) / 1000);
-		add(&parts[1], (double)(t2 - t1) / 1000);
-		add(&parts[2], (double)(t3 - t2) / 1000);
+		series_add(&ours, (double)(t3 - t0) / 1000);
+		series_add(&parts[0], (double)(t1 - t0) / 1000);
+		series_add(&parts[1], (double)(t2 - t1) / 1000);
+		series_add(&parts[2], (double)(t3 - t2) / 1000);
 		rest();
-		add(&bare, bwrap());
+		series_add(&bare, bwrap());
 	}
-	report(ephemeral ? "create + run true + delete (ephemeral)" : "create + run true + delete (disk that outlives a stop)", "bwrap true", &ours, &bare,
+	series_report(ephemeral ? "create + run true + delete (ephemeral)" : "create + run true + delete (disk that outlives a stop)", "bwrap true", &ours, &bare,
 	       0.5);
 	for (int i = 0; i < 3; i++) {
 		static const char *const names[] = { "... create", "... run", "... delete" };
-		sort(&parts[i]);
-		row(names[i], &parts[i]);
+		series_sort(&parts[i]);
+		series_row(names[i], &parts[i]);
 		printf(" |\n");
 		free(parts[i].v);
 	}
@@ -209,11 +163,11 @@ static void bench_live(struct caisson *c, int rounds)
 	for (int i = 0; i < rounds; i++) {
 		uint64_t t = now_us();
 		run(c, id, true_argv);
-		add(&ours, ms_since(t));
-		add(&bare, spawn_and_wait(true_argv));
+		series_add(&ours, ms_since(t));
+		series_add(&bare, spawn_and_wait(true_argv));
 	}
 	delete(c, id);
-	report("one run of true in a live sandbox", "posix_spawn of true", &ours, &bare, 1.5);
+	series_report("one run of true in a live sandbox", "posix_spawn of true", &ours, &bare, 1.5);
 }
 
 static void bench_python(struct caisson *c, int rounds)
@@ -225,12 +179,12 @@ static void bench_python(struct caisson *c, int rounds)
 		uint64_t t = now_us();
 		auto_free char *id = create(c, true);
 		run(c, id, python_argv);
-		add(&ours, ms_since(t));
+		series_add(&ours, ms_since(t));
 		delete(c, id);
 		rest();
-		add(&bare, spawn_and_wait(python_argv));
+		series_add(&bare, spawn_and_wait(python_argv));
 	}
-	report("create + run python3 -c 'print(1)'", "python3 -c 'print(1)'", &ours, &bare, 1.3);
+	series_report("create + run python3 -c 'print(1)'", "python3 -c 'print(1)'", &ours, &bare, 1.3);
 }
 
 /* --- files --- */
@@ -281,16 +235,16 @@ static void bench_files(struct caisson *c, int rounds, const char *dir, size_t m
 		uint64_t t = now_us();
 		if (caisson_upload(c, s->id, "/tmp/file", 0, from_file, &f, &e) < 0)
 			die("upload", &e);
-		add(&up, ms_since(t));
+		series_add(&up, ms_since(t));
 		unlink(copy);
 		double ms = spawn_and_wait(cp_argv);
-		add(&bare, ms);
-		add(&bare_again, ms);
+		series_add(&bare, ms);
+		series_add(&bare_again, ms);
 		f.fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 		t = now_us();
 		if (caisson_download(c, s->id, "/tmp/file", to_file, &f, &e) < 0)
 			die("download", &e);
-		add(&down, ms_since(t));
+		series_add(&down, ms_since(t));
 		close_fd(f.fd);
 		unlink(to);
 	}
@@ -298,8 +252,8 @@ static void bench_files(struct caisson *c, int rounds, const char *dir, size_t m
 	unlink(from);
 	delete(c, s->id);
 	caisson_sandbox_free(s);
-	report("upload of the file", "cp of the same bytes", &up, &bare, 2.0);
-	report("download of the file", "cp of the same bytes", &down, &bare_again, 2.0);
+	series_report("upload of the file", "cp of the same bytes", &up, &bare, 2.0);
+	series_report("download of the file", "cp of the same bytes", &down, &bare_again, 2.0);
 }
 
 /* --- many at once --- */
@@ -328,9 +282,9 @@ static void bench_many(struct caisson *c, size_t many)
 		ids[i] = create(c, true);
 		double ms = ms_since(t);
 		if (i < many / 10)
-			add(&first, ms);
+			series_add(&first, ms);
 		if (i >= many - many / 10)
-			add(&last, ms);
+			series_add(&last, ms);
 	}
 	uint64_t after = available_kib();
 	for (size_t i = 0; i < many; i++) {
@@ -338,14 +292,8 @@ static void bench_many(struct caisson *c, size_t many)
 		free(ids[i]);
 	}
 	free(ids);
-	report("create, the last tenth", "create, the first tenth", &last, &first, 1.5);
+	series_report("create, the last tenth", "create, the first tenth", &last, &first, 1.5);
 	printf("\n%zu live at once: %.0f KiB each (MemAvailable)\n", many, (double)(before - after) / (double)many);
-}
-
-static void head(const char *title)
-{
-	printf("\n### %s\n\n| what | n | min ms | median | p95 | p99 | ratio of medians |\n|---|---|---|---|---|---|---|\n", title);
-	fflush(stdout);
 }
 
 int main(int argc, char **argv)
@@ -362,23 +310,23 @@ int main(int argc, char **argv)
 	sleep(1);
 	delete(c, first);
 	if (!*only || streq(only, "cycle")) {
-		head("The whole life of a sandbox");
+		series_head("The whole life of a sandbox");
 		bench_cycle(c, 300, true);
 		bench_cycle(c, 100, false);
 		bench_row(c, 300);
 	}
 	if (!*only || streq(only, "run") || streq(only, "live")) {
-		head("Runs");
+		series_head("Runs");
 		bench_live(c, 500);
 		if (!streq(only, "live"))
 			bench_python(c, 100);
 	}
 	if (!*only || streq(only, "files")) {
-		head("Files, 256 MiB");
+		series_head("Files, 256 MiB");
 		bench_files(c, 10, dir, 256);
 	}
 	if (!*only || streq(only, "many")) {
-		head("2,000 live sandboxes");
+		series_head("2,000 live sandboxes");
 		bench_many(c, 2000);
 	}
 	caisson_close(c);

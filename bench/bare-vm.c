@@ -1,0 +1,269 @@
+#include "bare-vm.h"
+
+#include "boundary/vm/ask.h"
+#include "boundary/vm/qemu.h"
+#include "boundary/vm/template_int.h"
+#include "boundary/vm/vmdir.h"
+#include "core/link.h"
+#include "sys/process.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+struct bare_vm {
+	struct launcher launcher;
+	uv_loop_t loop;
+	struct qemu_host host;
+	struct qemu *qemu;
+	struct link *link;
+	struct vmm_plan plan;
+	char *image;
+	int dir, erofs, ram, state, disk;
+	uint64_t began, run;
+	double took;
+	bool done; /* what is waited for */
+};
+
+static _Noreturn void die(const char *what)
+{
+	fprintf(stderr, "bench: %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static void until_done(struct bare_vm *b)
+{
+	while (!b->done)
+		uv_run(&b->loop, UV_RUN_ONCE);
+	b->done = false;
+}
+
+/* --- a launcher that does nothing but fork and exec --- */
+
+static _Noreturn void be_qemu(const struct bare_vm *b, const struct launch *l)
+{
+	int from[VMM_FDS];
+
+	for (int i = 0; i < VMM_FDS; i++) /* out of the way of the numbers they are to have */
+		from[i] = i == VMM_FD_IMAGE - VMM_FD_FIRST ? fcntl(b->erofs, F_DUPFD, 100) : l->fds[i] < 0 ? -1 : fcntl(l->fds[i], F_DUPFD, 100);
+	int log = fcntl(l->log, F_DUPFD, 100);
+	(void)dup2(log, 2);
+	for (int i = 0; i < VMM_FDS; i++)
+		if (from[i] >= 0)
+			(void)dup2(from[i], VMM_FD_FIRST + i);
+	(void)close_range(VMM_FD_END, ~0U, 0);
+	execv(VMM_PROGRAM, vmm_argv(VMM_PROGRAM, &l->plan));
+	_exit(127);
+}
+
+static void launch(struct launcher *l, const struct launch *what, launched_fn done, void *ctx)
+{
+	struct bare_vm *b = container_of(l, struct bare_vm, launcher);
+
+	pid_t pid = fork();
+	if (pid == 0)
+		be_qemu(b, what);
+	int pidfd = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
+	if (pidfd < 0)
+		die("start QEMU");
+	done(ctx, NULL, pid, pidfd);
+}
+
+static void kill_it(struct launcher *l, const char *id, int pidfd)
+{
+	(void)l;
+	(void)id;
+	(void)process_signal(pidfd, SIGKILL);
+}
+
+static void nothing_is_left(struct launcher *l, const char *id, swept_fn done, void *ctx)
+{
+	(void)l;
+	(void)id;
+	done(ctx, false);
+}
+
+/* --- the machine --- */
+
+static void on_hello(void *ctx, const struct link_run_state *runs, size_t n)
+{
+	struct bare_vm *b = ctx;
+
+	(void)runs;
+	(void)n;
+	b->took = (double)(now_us() - b->began) / 1000;
+	b->done = true;
+}
+
+static void on_run_output(void *ctx, uint64_t run, int stream, uint64_t offset, struct str bytes)
+{
+	struct bare_vm *b = ctx;
+
+	link_run_ack(b->link, run, stream, offset + bytes.n);
+}
+
+static void on_run_end(void *ctx, uint64_t run, const struct link_run_end *end)
+{
+	struct bare_vm *b = ctx;
+
+	if (end->failed || end->exit_code != 0)
+		die("a run in the bare machine failed");
+	b->took = (double)(now_us() - b->began) / 1000;
+	link_run_release(b->link, run);
+	b->done = true;
+}
+
+static void on_closed(void *ctx, const struct err *why)
+{
+	(void)ctx;
+	fprintf(stderr, "bench: the bare machine: %s\n", why ? why->message : "closed");
+	exit(1);
+}
+
+static void on_started(void *ctx, const struct err *e)
+{
+	static const struct link_events events = { .on_hello = on_hello, .on_run_output = on_run_output, .on_run_end = on_run_end, .on_closed = on_closed };
+	struct bare_vm *b = ctx;
+
+	auto_free char *path = xasprintf("/proc/self/fd/%d", b->state);
+	int fd = e ? -1 : vmdir_connect(b->dir, "guest"), state = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || state < 0 || send(fd, ask_zeros, sizeof ask_zeros, MSG_NOSIGNAL) != (ssize_t)sizeof ask_zeros)
+		die("connect to the bare machine");
+	qemu_restore(b->qemu, state);
+	b->link = link_new(&b->loop, fd, &events, b);
+}
+
+static void on_ended(void *ctx, const struct err *why)
+{
+	struct bare_vm *b = ctx;
+
+	(void)why;
+	b->done = true;
+}
+
+double bare_vm_restore(struct bare_vm *b)
+{
+	static const struct qemu_events events = { on_started, on_ended, NULL };
+	struct err e;
+
+	(void)unlinkat(b->dir, "disk", 0);
+	if (vmdir_copy_disk(b->dir, b->disk, &e) < 0)
+		die("copy the disk");
+	auto_fd int disk = openat(b->dir, "disk", O_RDWR | O_CLOEXEC), guest = vmdir_listen(b->dir, "guest"), qmp = vmdir_listen(b->dir, "qmp");
+	const struct launch l = { .id = "bare", .image = b->image, .plan = b->plan, .fds = { -EBADF, disk, guest, qmp, b->ram, -EBADF, -EBADF } };
+	struct launch copy = l;
+	b->began = now_us();
+	b->qemu = qemu_new(&b->host, b->dir, &events, b);
+	qemu_start(b->qemu, &copy);
+	until_done(b);
+	return b->took;
+}
+
+double bare_vm_run(struct bare_vm *b, const char *const *argv)
+{
+	b->began = now_us();
+	link_run_start(b->link, ++b->run, &(struct link_run_spec){ .argv = argv });
+	until_done(b);
+	return b->took;
+}
+
+void bare_vm_end(struct bare_vm *b)
+{
+	link_free(take_ptr(&b->link));
+	qemu_kill(b->qemu);
+	until_done(b);
+	qemu_free(take_ptr(&b->qemu));
+	b->run = 0;
+	(void)uv_run(&b->loop, UV_RUN_NOWAIT);
+}
+
+/* --- its template --- */
+
+static int memory_copy(int dir, const char *name)
+{
+	auto_fd int from = openat(dir, name, O_RDONLY | O_CLOEXEC);
+	auto_fd int to = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	off_t size = from < 0 ? -1 : lseek(from, 0, SEEK_END), data = 0, hole = 0;
+	static char block[1 << 20];
+
+	if (size < 0 || to < 0 || ftruncate(to, size) < 0)
+		die(name);
+	while ((data = lseek(from, hole, SEEK_DATA)) >= 0) {
+		hole = lseek(from, data, SEEK_HOLE);
+		for (ssize_t n; data < hole; data += n) {
+			n = pread(from, block, MIN(sizeof block, (size_t)(hole - data)), data);
+			if (n <= 0 || pwrite(to, block, (size_t)n, data) != n)
+				die(name);
+		}
+	}
+	if (template_seal(to) < 0)
+		die(name);
+	return take_fd(&to);
+}
+
+static bool take_template(struct bare_vm *b, int dir, uint64_t memory_mib)
+{
+	struct template_need need = { 0 };
+	struct template_sums sums;
+	auto_free char *host = NULL;
+
+	if (template_meta_read(dir, &need, &host, &sums) < 0)
+		return false;
+	b->image = (char *)(uintptr_t)need.image;
+	if (need.memory_mib != memory_mib || need.cpus != 1)
+		return false;
+	b->ram = memory_copy(dir, "ram");
+	b->state = memory_copy(dir, "state");
+	b->disk = openat(dir, "disk", O_RDONLY | O_CLOEXEC);
+	return b->disk >= 0;
+}
+
+struct bare_vm *bare_vm_new(const char *templates, const char *images, uint64_t memory_mib, bool kvm, const char *path)
+{
+	struct bare_vm *b = xcalloc(1, sizeof *b);
+	DIR *d = opendir(templates);
+	bool found = false;
+
+	*b = (struct bare_vm){ .launcher = { launch, kill_it, nothing_is_left, NULL }, .ram = -EBADF, .state = -EBADF, .disk = -EBADF,
+			       .plan = { .begin = VMM_INCOMING, .ram = VMM_RAM_COPIED, .kvm = kvm, .cpu_millis = 1000, .memory_mib = memory_mib } };
+	for (const struct dirent *entry; d && !found && (entry = readdir(d));) {
+		auto_fd int dir = entry->d_name[0] == '.' ? -EBADF : vmdir_open(templates, entry->d_name);
+		free(take_ptr(&b->image));
+		found = dir >= 0 && take_template(b, dir, memory_mib);
+	}
+	if (d)
+		closedir(d);
+	if (!found)
+		die("there is no such template");
+	auto_free char *erofs = xasprintf("%s/sha256-%s/root.erofs", images, b->image + strlen("sha256:"));
+	b->erofs = open(erofs, O_RDONLY | O_CLOEXEC);
+	b->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (b->erofs < 0 || b->dir < 0)
+		die(erofs);
+	uv_loop_init(&b->loop);
+	b->host = (struct qemu_host){ &b->loop, &b->launcher, 10000 };
+	return b;
+}
+
+void bare_vm_free(struct bare_vm *b)
+{
+	static const char *const names[] = { "disk", "guest", "qmp", "vmm" };
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		(void)unlinkat(b->dir, names[i], 0);
+	while (uv_loop_close(&b->loop) == UV_EBUSY)
+		(void)uv_run(&b->loop, UV_RUN_ONCE);
+	close_fd(b->dir);
+	close_fd(b->erofs);
+	close_fd(b->ram);
+	close_fd(b->state);
+	close_fd(b->disk);
+	free(b->image);
+	free(b);
+}
