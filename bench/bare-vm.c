@@ -1,6 +1,5 @@
 #include "bare-vm.h"
 
-#include "boundary/vm/ask.h"
 #include "boundary/vm/qemu.h"
 #include "boundary/vm/template_int.h"
 #include "boundary/vm/vmdir.h"
@@ -128,14 +127,23 @@ static void on_closed(void *ctx, const struct err *why)
 
 static void on_started(void *ctx, const struct err *e)
 {
-	static const struct link_events events = { .on_hello = on_hello, .on_run_output = on_run_output, .on_run_end = on_run_end, .on_closed = on_closed };
 	struct bare_vm *b = ctx;
 
 	auto_free char *path = xasprintf("/proc/self/fd/%d", b->state);
-	int fd = e ? -1 : vmdir_connect(b->dir, "guest"), state = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || state < 0 || send(fd, ask_zeros, sizeof ask_zeros, MSG_NOSIGNAL) != (ssize_t)sizeof ask_zeros)
-		die("connect to the bare machine");
+	int state = open(path, O_RDONLY | O_CLOEXEC);
+	if (e || state < 0)
+		die("start the bare machine");
 	qemu_restore(b->qemu, state);
+}
+
+static void on_restored(void *ctx)
+{
+	static const struct link_events events = { .on_hello = on_hello, .on_run_output = on_run_output, .on_run_end = on_run_end, .on_closed = on_closed };
+	struct bare_vm *b = ctx;
+	int fd = vmdir_connect(b->dir, "guest");
+
+	if (fd < 0)
+		die("connect to the bare machine");
 	b->link = link_new(&b->loop, fd, &events, b);
 }
 
@@ -149,7 +157,7 @@ static void on_ended(void *ctx, const struct err *why)
 
 double bare_vm_restore(struct bare_vm *b)
 {
-	static const struct qemu_events events = { on_started, on_ended, NULL };
+	static const struct qemu_events events = { on_started, on_ended, NULL, on_restored };
 	struct err e;
 
 	(void)unlinkat(b->dir, "disk", 0);

@@ -18,8 +18,7 @@ struct ask {
 	size_t noise;
 	struct buf in, out;
 	struct guest_assembly message;
-	uint8_t answer;
-	ask_put_fn put;
+	struct ask_what what;
 	ask_done_fn done;
 	void *ctx;
 };
@@ -92,14 +91,18 @@ static int take_frame(struct ask *a, const struct guest_frame *f, struct str mes
 
 	if (f->type == GUEST_READY && f->id == GUEST_HELLO_ID && !a->asked) {
 		a->asked = true;
-		a->put(a->ctx, &a->out);
+		a->what.put(a->ctx, &a->out);
 		if (a->out.overflow)
 			return -ENOBUFS;
 		send_what_is_there(a);
 		return 0;
 	}
-	if (!a->asked || f->type != a->answer || f->id != ASK_ID)
+	if (!a->asked || f->type != a->what.answer || f->id != ASK_ID)
 		return 0; /* of runs and sessions, which are not our business */
+	if (f->type == GUEST_RUN_END) {
+		end(a, NULL);
+		return 1;
+	}
 	if (guest_result_get(message, &r) < 0)
 		return -EPROTO;
 	if (r.kind)
@@ -159,26 +162,26 @@ static void on_poll(uv_poll_t *h, int status, int events)
 		send_what_is_there(a);
 }
 
-struct ask *ask_new(uv_loop_t *loop, int fd, ask_put_fn put, uint8_t answer, uint64_t timeout_ms, ask_done_fn done, void *ctx)
+struct ask *ask_new(uv_loop_t *loop, int fd, const struct ask_what *w, ask_done_fn done, void *ctx)
 {
 	static const char version[4] = { GUEST_VERSION };
 	struct ask *a = xcalloc(1, sizeof *a);
 
 	a->fd = fd;
 	a->handles = 2;
-	a->answer = answer;
+	a->what = *w;
 	a->done = done;
 	a->ctx = ctx;
-	a->put = put;
 	buf_init(&a->in, 4 * (GUEST_HEAD + GUEST_PAYLOAD_MAX));
 	buf_init(&a->out, sizeof ask_zeros + REQUEST_MAX);
 	guest_assembly_init(&a->message);
-	(void)buf_add(&a->out, ask_zeros, sizeof ask_zeros);
+	if (!w->between)
+		(void)buf_add(&a->out, ask_zeros, sizeof ask_zeros);
 	(void)guest_frame_put(&a->out, GUEST_HELLO, 0, GUEST_HELLO_ID, (struct str){ version, sizeof version });
 	uv_poll_init(loop, &a->poll, fd);
 	uv_timer_init(loop, &a->timer);
 	a->poll.data = a->timer.data = a;
-	uv_timer_start(&a->timer, on_timer, timeout_ms, 0);
+	uv_timer_start(&a->timer, on_timer, w->timeout_ms, 0);
 	send_what_is_there(a);
 	return a;
 }

@@ -13,14 +13,19 @@ typedef void (*ask_done_fn)(void *ctx, const struct err *e);
 /* Puts the request, with id ASK_ID, when the guest has said that it is there: a clock in it is then right. */
 enum { ASK_ID = 1 };
 typedef void (*ask_put_fn)(void *ctx, struct buf *to);
-/* fd: a stream to the guest, non-blocking, taken. The answer is a frame of type `answer` with that id and a struct guest_result in
- * it. done is called once, from the loop, unless ask_free comes first. */
-struct ask *ask_new(uv_loop_t *loop, int fd, ask_put_fn put, uint8_t answer, uint64_t timeout_ms, ask_done_fn done, void *ctx);
+struct ask_what {
+	ask_put_fn put;
+	uint8_t answer;  /* the type of the frame that answers, with that id: a struct guest_result; or RUN_END, whatever it says */
+	bool between;    /* nothing is half said on this line, nor lost by a QEMU whose guest is still booting: HELLO need not be led up to */
+	uint64_t timeout_ms;
+};
+/* fd: a stream to the guest, non-blocking, taken. done is called once, from the loop, unless ask_free comes first. */
+struct ask *ask_new(uv_loop_t *loop, int fd, const struct ask_what *w, ask_done_fn done, void *ctx);
 void ask_free(struct ask *a);
 
 void ask_put_sync(void *ctx, struct buf *to); /* an ask_put_fn: SYNC, answered by GUEST_OP_END */
 
-/* What has to precede a HELLO on a serial line. */
+/* What has to precede a HELLO on a serial line on which something may have been left half said. */
 extern const char ask_zeros[65536 + 16];
 
 #endif

@@ -14,10 +14,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Theory of operation.  mke2fs -> QEMU boots -> the guest mounts the disk, and says so -> the line to it is closed -> the state of the devices
+/* Theory of operation.  mke2fs -> QEMU boots -> the guest mounts the disk, and says so -> it runs what a tenant is likely
+ * to run first, writes its disk, and comes to rest -> the state of the devices
  * is written to a memory file; memory is one already (x-ignore-shared) -> QEMU is killed, and when it is gone both are sealed.
  *
+ * What has been read for that first run lies in the memory that all copies share, and is not read again by each of them. What has come to
+ * rest does not go on in each of them: half of what a copy did before its first answer was the rest of the boot.
+ *
  * The machine is not stopped before it is saved, or its copies would begin stopped. Nothing runs in it by then but the guest, which waits. */
+
+enum { WARM_MS = 15000, REST_MS = 1000 };
 
 struct build {
 	const struct template_host *host;
@@ -28,6 +34,8 @@ struct build {
 	uv_process_t mkfs;
 	struct qemu *qemu;
 	struct ask *ask;
+	uv_timer_t rest;
+	unsigned handles;
 	built_fn done;
 	void *ctx;
 	struct err why; /* kind 0 = it is saved */
@@ -101,11 +109,57 @@ static void save(struct build *b)
 
 /* --- boot --- */
 
-/* Nothing of what makes a sandbox: it only mounts. */
-static void put_setup(void *ctx, struct buf *to)
+static void ask(struct build *b, const struct ask_what *w, ask_done_fn done)
 {
+	struct err e;
+	int fd = vmdir_connect(b->dir, "guest");
+
+	if (fd < 0) {
+		(void)err_sys(&e, ERR_UNAVAILABLE, -fd, "connect to the virtual machine's serial port");
+		fail(b, &e);
+		return;
+	}
+	b->ask = ask_new(b->host->qemu->loop, fd, w, done, b);
+}
+
+static void on_rested(uv_timer_t *t)
+{
+	save(t->data);
+}
+
+static void on_synced(void *ctx, const struct err *e)
+{
+	struct build *b = ctx;
+
+	b->ask = NULL;
+	if (e)
+		fail(b, e);
+	else
+		uv_timer_start(&b->rest, on_rested, REST_MS, 0);
+}
+
+static void put_release_and_sync(void *ctx, struct buf *to)
+{
+	(void)guest_frame_put(to, GUEST_RUN_RELEASE, 0, ASK_ID, (struct str){ NULL, 0 });
+	ask_put_sync(ctx, to);
+}
+
+/* Whether an image has these programs is its own matter. */
+static void on_warm(void *ctx, const struct err *e)
+{
+	struct build *b = ctx;
+
+	(void)e;
+	b->ask = NULL;
+	ask(b, &(struct ask_what){ put_release_and_sync, GUEST_OP_END, true, b->boot_ms }, on_synced);
+}
+
+static void put_warm(void *ctx, struct buf *to)
+{
+	static const char *argv[] = { "{shell}", "-c", "exec >/dev/null 2>&1; /bin/true; python3 -B -c pass; /bin/true", NULL };
+
 	(void)ctx;
-	(void)guest_setup_put(to, ASK_ID, &(struct guest_setup){ 0 });
+	(void)guest_run_request_put(to, GUEST_RUN_START, ASK_ID, &(struct guest_run_request){ .argv = argv, .argc = 3, .user = "0:0", .timeout_ms = WARM_MS });
 }
 
 static void on_setup(void *ctx, const struct err *e)
@@ -116,25 +170,24 @@ static void on_setup(void *ctx, const struct err *e)
 	if (e)
 		fail(b, e);
 	else
-		save(b);
+		ask(b, &(struct ask_what){ put_warm, GUEST_RUN_END, true, 2 * WARM_MS }, on_warm);
+}
+
+/* Nothing of what makes a sandbox: it only mounts. The machine id is one that each copy writes over. */
+static void put_setup(void *ctx, struct buf *to)
+{
+	(void)ctx;
+	(void)guest_setup_put(to, ASK_ID, &(struct guest_setup){ .machine_id = "00000000000000000000000000000000" });
 }
 
 static void on_started(void *ctx, const struct err *e)
 {
 	struct build *b = ctx;
-	struct err failed;
 
-	if (e) {
+	if (e)
 		tell(b, e);
-		return;
-	}
-	int fd = vmdir_connect(b->dir, "guest");
-	if (fd >= 0) {
-		b->ask = ask_new(b->host->qemu->loop, fd, put_setup, GUEST_SETUP_DONE, b->boot_ms, on_setup, b);
-		return;
-	}
-	(void)err_sys(&failed, ERR_UNAVAILABLE, -fd, "connect to the virtual machine's serial port");
-	fail(b, &failed);
+	else
+		ask(b, &(struct ask_what){ put_setup, GUEST_SETUP_DONE, false, b->boot_ms }, on_setup);
 }
 
 static int memory_file(const char *name, uint64_t size)
@@ -146,7 +199,7 @@ static int memory_file(const char *name, uint64_t size)
 
 static int boot(struct build *b, struct err *e)
 {
-	static const struct qemu_events events = { on_started, on_ended, on_event };
+	static const struct qemu_events events = { on_started, on_ended, on_event, NULL };
 	const struct template_host *h = b->host;
 	char id[37];
 	auto_fd int kernel = open(h->kernel, O_RDONLY | O_CLOEXEC);
@@ -178,9 +231,17 @@ static void free_later(uv_handle_t *h)
 {
 	struct build *b = h->data;
 
+	if (--b->handles > 0)
+		return;
 	close_fd(b->ram);
 	close_fd(b->state);
 	free(b);
+}
+
+static void close_handles(struct build *b)
+{
+	uv_close((uv_handle_t *)&b->rest, free_later);
+	uv_close((uv_handle_t *)&b->mkfs, free_later);
 }
 
 static void on_mkfs(uv_process_t *p, int64_t status, int signal)
@@ -208,12 +269,14 @@ struct build *build_new(const struct template_host *h, const struct template_nee
 	uv_process_options_t o = { .exit_cb = on_mkfs, .file = "mke2fs", .args = (char **)(uintptr_t)args, .env = env };
 
 	*b = (struct build){ .host = h, .need = need, .path = path, .dir = dir, .ram = -EBADF, .state = -EBADF, .boot_ms = boot_ms, .done = done, .ctx = ctx };
-	b->mkfs.data = b;
+	b->mkfs.data = b->rest.data = b;
+	b->handles = 2;
+	uv_timer_init(h->qemu->loop, &b->rest);
 	(void)vmdir_make_disk(dir, need->disk_mib, NULL); /* if not, mke2fs says so */
 	int r = uv_spawn(h->qemu->loop, &b->mkfs, &o);
 	if (r < 0) {
 		log_warn("msg=\"mke2fs (package e2fsprogs): %s\"", uv_strerror(r));
-		uv_close((uv_handle_t *)&b->mkfs, free_later);
+		close_handles(b);
 		return NULL;
 	}
 	return b;
@@ -229,5 +292,5 @@ void build_free(struct build *b)
 	if (b->qemu)
 		qemu_kill(b->qemu);
 	qemu_free(take_ptr(&b->qemu));
-	uv_close((uv_handle_t *)&b->mkfs, free_later);
+	close_handles(b);
 }

@@ -178,31 +178,46 @@ static void on_setup(void *ctx, const struct err *e)
 	}
 	m->remove = false; /* of a create: from now on there is something to keep */
 	m->template[0] = '\0';
+	m->between = true;
 	m->state = MACHINE_RUNNING;
 	(void)vmdir_write(m->dir, "ready", "");
 	machine_tell(&m->start, NULL);
 }
 
+static void set_up(struct machine *m, bool between, uint64_t timeout_ms)
+{
+	int fd = vmdir_connect(m->dir, "guest");
+	struct err e;
+
+	if (fd >= 0) {
+		m->ask = ask_new(m->vm->qemu.loop, fd, &(struct ask_what){ put_setup, GUEST_SETUP_DONE, between, timeout_ms }, on_setup, m);
+		return;
+	}
+	(void)err_sys(&e, ERR_UNAVAILABLE, -fd, "connect to the virtual machine's serial port");
+	give_up(m, &e, "the virtual machine did not become ready");
+}
+
+static void on_restored(void *ctx)
+{
+	struct machine *m = ctx;
+
+	if (m->state == MACHINE_BOOTING) /* a snapshot's guest may have been told half of something */
+		set_up(m, m->template[0], RESTORE_MS);
+}
+
 static void on_started(void *ctx, const struct err *e)
 {
 	struct machine *m = ctx;
-	struct err failed;
 
 	if (e) {
 		finish(m, e);
 		return;
 	}
 	m->state = MACHINE_BOOTING;
-	int fd = vmdir_connect(m->dir, "guest");
-	if (fd < 0) {
-		(void)err_sys(&failed, ERR_UNAVAILABLE, -fd, "connect to the virtual machine's serial port");
-		give_up(m, &failed, "the virtual machine did not become ready");
-		return;
-	}
-	bool restored = m->state_fd >= 0;
-	if (restored) /* what is asked of the guest meanwhile waits in the line until it is there */
+	if (m->state_fd >= 0)
 		qemu_restore(m->qemu, take_fd(&m->state_fd));
-	m->ask = ask_new(m->vm->qemu.loop, fd, put_setup, GUEST_SETUP_DONE, restored ? RESTORE_MS : BOOT_MS, on_setup, m);
+	else
+		set_up(m, false, BOOT_MS);
 }
 
 static void on_event(void *ctx, const char *name, const json_t *data)
@@ -210,7 +225,7 @@ static void on_event(void *ctx, const char *name, const json_t *data)
 	vm_snapshot_event(ctx, name, data);
 }
 
-static const struct qemu_events events = { on_started, on_ended, on_event };
+static const struct qemu_events events = { on_started, on_ended, on_event, on_restored };
 
 static int launch(struct machine *m, enum vmm_begin begin, int ram, int kernel, struct err *e)
 {
@@ -394,7 +409,7 @@ void machine_stop(struct machine *m)
 		return;
 	}
 	m->state = MACHINE_SYNCING;
-	m->ask = ask_new(m->vm->qemu.loop, fd, ask_put_sync, GUEST_OP_END, SYNC_MS, on_synced, m);
+	m->ask = ask_new(m->vm->qemu.loop, fd, &(struct ask_what){ ask_put_sync, GUEST_OP_END, m->between, SYNC_MS }, on_synced, m);
 }
 
 /* --- adoption --- */

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { LOG_SIZE = 4096, BEATS_MISSED = 3 };
+enum { LOG_SIZE = 4096, BEATS_MISSED = 3, RESTORE_MS = 60000 };
 
 struct qemu {
 	const struct qemu_host *host;
@@ -23,6 +23,7 @@ struct qemu {
 	uv_poll_t poll;
 	uv_timer_t beat;
 	unsigned handles, unanswered;
+	uint64_t restore_by_ms;
 	bool launching, restoring, sweeping, killed, freed;
 	bool incoming, tap, link; /* of its launch */
 	struct monitor *monitor;
@@ -108,6 +109,16 @@ static void begin_link(struct qemu *q)
 		qemu_link(q, q->link, on_restore_told, q);
 }
 
+static void on_continued(void *ctx, const struct err *e, const json_t *result)
+{
+	struct qemu *q = ctx;
+
+	if (e)
+		on_restore_told(ctx, e, result);
+	else if (!q->freed)
+		q->ev->restored(q->ctx);
+}
+
 static void on_event(void *ctx, const char *name, const json_t *data)
 {
 	struct qemu *q = ctx;
@@ -116,7 +127,7 @@ static void on_event(void *ctx, const char *name, const json_t *data)
 	if (q->restoring && streq(name, "MIGRATION") && streq(json_string_value(json_object_get(data, "status")), "completed")) {
 		q->restoring = false;
 		begin_link(q); /* what the state says of it was of another machine */
-		qemu_call(q, "cont", NULL, -EBADF, on_restore_told, q);
+		qemu_call(q, "cont", NULL, -EBADF, on_continued, q);
 	} else if (q->ev->event) {
 		q->ev->event(q->ctx, name, data);
 	}
@@ -140,9 +151,10 @@ static void on_beat(uv_timer_t *t)
 {
 	struct qemu *q = t->data;
 
-	if (q->unanswered >= BEATS_MISSED) {
+	bool late = q->restoring && now_ms() > q->restore_by_ms;
+	if (late || q->unanswered >= BEATS_MISSED) {
 		uv_timer_stop(t);
-		kill_because(q, "QEMU does not answer any more");
+		kill_because(q, late ? "QEMU does not come to an end with its state" : "QEMU does not answer any more");
 		return;
 	}
 	if (q->unanswered++ == 0)
@@ -289,6 +301,7 @@ json_t *qemu_capabilities(void)
 void qemu_restore(struct qemu *q, int state)
 {
 	q->restoring = true;
+	q->restore_by_ms = now_ms() + RESTORE_MS;
 	qemu_call(q, "migrate-set-capabilities", qemu_capabilities(), -EBADF, on_restore_told, q);
 	qemu_call(q, "getfd", json_pack("{s:s}", "fdname", "state"), state, on_restore_told, q);
 	qemu_call(q, "migrate-incoming", json_pack("{s:s}", "uri", "fd:state"), -EBADF, on_restore_told, q);

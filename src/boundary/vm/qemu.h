@@ -15,6 +15,7 @@ struct qemu_events {
 	void (*started)(void *ctx, const struct err *e); /* e: there is none and was none; not called after qemu_adopt */
 	void (*ended)(void *ctx, const struct err *why); /* the process is gone */
 	qmp_event_fn event;                              /* or NULL */
+	void (*restored)(void *ctx);                     /* after qemu_restore, which it may not be without: it runs */
 };
 
 struct qemu_host {
@@ -35,7 +36,8 @@ pid_t qemu_pid(const struct qemu *q); /* 0 = none yet */
 void qemu_call(struct qemu *q, const char *command, json_t *arguments, int fd, qmp_done_fn done, void *ctx);
 /* What its network device, if it has one, tells the guest: whether there is a link. At the start that is what its launch says. */
 void qemu_link(struct qemu *q, bool up, qmp_done_fn done, void *ctx);
-/* Gives it the state (a descriptor, taken) that it was started to wait for, and has it run. What it refuses is its end. */
+/* Gives it the state (a descriptor, taken) that it was started to wait for, and has it run. What it refuses is its end. Until
+ * `restored` tells that it runs, what comes on the guest's line may be lost: QEMU takes it and has no guest to give it to yet. */
 void qemu_restore(struct qemu *q, int state);
 /* The arguments of migrate-set-capabilities, on both sides of a template: memory is not part of what is saved, and events tell. */
 json_t *qemu_capabilities(void);

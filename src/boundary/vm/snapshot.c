@@ -157,6 +157,12 @@ static void on_copy_ended(void *ctx, const struct err *why)
 	end(t, t->settled ? NULL : &e);
 }
 
+static void copy_is_of_no_use(struct taking *t, const char *why)
+{
+	(void)err_set(&t->why, ERR_UNAVAILABLE, EIO, "%s", why);
+	qemu_kill(t->qemu);
+}
+
 static void on_copy_started(void *ctx, const struct err *e)
 {
 	struct taking *t = ctx;
@@ -165,21 +171,27 @@ static void on_copy_started(void *ctx, const struct err *e)
 		end(t, e);
 		return;
 	}
-	int fd = vmdir_connect(t->dir, "guest"), state = openat(t->dir, "state", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 || state < 0) {
-		(void)err_set(&t->why, ERR_UNAVAILABLE, EIO, "open the line to the copy, or its state");
-		close_fd(fd);
-		close_fd(state);
-		qemu_kill(t->qemu);
-		return;
-	}
-	qemu_restore(t->qemu, state);
-	t->ask = ask_new(t->vm->qemu.loop, fd, ask_put_sync, GUEST_OP_END, SETTLE_MS, on_settled, t);
+	int state = openat(t->dir, "state", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (state >= 0)
+		qemu_restore(t->qemu, state);
+	else
+		copy_is_of_no_use(t, "open its state");
+}
+
+static void on_copy_restored(void *ctx)
+{
+	struct taking *t = ctx;
+	int fd = vmdir_connect(t->dir, "guest");
+
+	if (fd >= 0)
+		t->ask = ask_new(t->vm->qemu.loop, fd, &(struct ask_what){ ask_put_sync, GUEST_OP_END, false, SETTLE_MS }, on_settled, t);
+	else
+		copy_is_of_no_use(t, "open the line to it");
 }
 
 static void settle(struct taking *t)
 {
-	static const struct qemu_events events = { on_copy_started, on_copy_ended, NULL };
+	static const struct qemu_events events = { on_copy_started, on_copy_ended, NULL, on_copy_restored };
 	const struct vm *v = t->vm;
 	char id[37];
 	struct err e;

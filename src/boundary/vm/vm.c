@@ -371,8 +371,9 @@ static int vm_open_guest(struct boundary *b, const char *id, struct err *e)
 	if (fd < 0)
 		return err_sys(e, ERR_UNAVAILABLE, -fd, "connect to the guest of sandbox %s", id);
 	/* who gets this sees a socket and does not know that a serial line is behind it; it takes these whole, being empty */
-	if (send(fd, ask_zeros, sizeof ask_zeros, MSG_NOSIGNAL) != (ssize_t)sizeof ask_zeros)
+	if (!m->between && send(fd, ask_zeros, sizeof ask_zeros, MSG_NOSIGNAL) != (ssize_t)sizeof ask_zeros)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "write to the guest of sandbox %s", id);
+	m->between = false;
 	m->client = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 	return take_fd(&fd);
 }

@@ -41,6 +41,7 @@ struct machine {
 	int client;                     /* a copy of what open_guest gave last */
 	struct waiting start, stop, destroy;
 	bool remove, ephemeral, paused, network;
+	bool between;                   /* nobody can have left something half said on its line */
 	struct taking *taking;          /* of a snapshot that holds it */
 	struct diskcopy *copy;          /* of the snapshot's disk that it begins with */
 	char template[TEMPLATE_KEY + 1]; /* what it is a copy of, until it has answered; else "" */
