@@ -9,8 +9,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/if.h>
+#include <linux/if_tun.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -24,7 +28,7 @@ struct bare_vm {
 	struct link *link;
 	struct vmm_plan plan;
 	char *image;
-	int dir, erofs, ram, state, disk;
+	int dir, erofs, ram, state, disk, tap;
 	uint64_t began, run;
 	double took;
 	bool done; /* what is waited for */
@@ -49,8 +53,10 @@ static _Noreturn void be_qemu(const struct bare_vm *b, const struct launch *l)
 {
 	int from[VMM_FDS];
 
-	for (int i = 0; i < VMM_FDS; i++) /* out of the way of the numbers they are to have */
-		from[i] = i == VMM_FD_IMAGE - VMM_FD_FIRST ? fcntl(b->erofs, F_DUPFD, 100) : l->fds[i] < 0 ? -1 : fcntl(l->fds[i], F_DUPFD, 100);
+	for (int i = 0; i < VMM_FDS; i++) { /* out of the way of the numbers they are to have */
+		int fd = i == VMM_FD_IMAGE - VMM_FD_FIRST ? b->erofs : i == VMM_FD_TAP - VMM_FD_FIRST ? b->tap : l->fds[i];
+		from[i] = fd < 0 ? -1 : fcntl(fd, F_DUPFD, 100);
+	}
 	int log = fcntl(l->log, F_DUPFD, 100);
 	(void)dup2(log, 2);
 	for (int i = 0; i < VMM_FDS; i++)
@@ -164,7 +170,7 @@ double bare_vm_restore(struct bare_vm *b)
 	if (vmdir_copy_disk(b->dir, b->disk, &e) < 0)
 		die("copy the disk");
 	auto_fd int disk = openat(b->dir, "disk", O_RDWR | O_CLOEXEC), guest = vmdir_listen(b->dir, "guest"), qmp = vmdir_listen(b->dir, "qmp");
-	const struct launch l = { .id = "bare", .image = b->image, .plan = b->plan, .fds = { -EBADF, disk, guest, qmp, b->ram, -EBADF, -EBADF } };
+	const struct launch l = { .id = "bare", .image = b->image, .plan = b->plan, .fds = { -EBADF, disk, guest, qmp, b->ram, -EBADF, -EBADF, -EBADF } };
 	struct launch copy = l;
 	b->began = now_us();
 	b->qemu = qemu_new(&b->host, b->dir, &events, b);
@@ -232,6 +238,15 @@ static bool take_template(struct bare_vm *b, int dir, uint64_t memory_mib)
 	return b->disk >= 0;
 }
 
+/* As the machines of a server have one, in a network namespace of its own, which nothing of ours needs: all that we talk over are unix sockets. */
+static int make_tap(void)
+{
+	struct ifreq rq = { .ifr_name = "bare", .ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR };
+	auto_fd int fd = unshare(CLONE_NEWNET) < 0 ? -EBADF : open("/dev/net/tun", O_RDWR | O_CLOEXEC);
+
+	return fd < 0 || ioctl(fd, TUNSETIFF, &rq) < 0 ? -EBADF : take_fd(&fd);
+}
+
 struct bare_vm *bare_vm_new(const char *templates, const char *images, uint64_t memory_mib, bool kvm, const char *path)
 {
 	struct bare_vm *b = xcalloc(1, sizeof *b);
@@ -254,6 +269,8 @@ struct bare_vm *bare_vm_new(const char *templates, const char *images, uint64_t 
 	b->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (b->erofs < 0 || b->dir < 0)
 		die(erofs);
+	b->tap = make_tap();
+	b->plan.tap = b->tap >= 0; /* a server that finds the same host gives its machines one, too */
 	uv_loop_init(&b->loop);
 	b->host = (struct qemu_host){ &b->loop, &b->launcher, 10000 };
 	return b;
@@ -272,6 +289,7 @@ void bare_vm_free(struct bare_vm *b)
 	close_fd(b->ram);
 	close_fd(b->state);
 	close_fd(b->disk);
+	close_fd(b->tap);
 	free(b->image);
 	free(b);
 }

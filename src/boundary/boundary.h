@@ -84,8 +84,8 @@ struct boundary_ops {
 	 * or not there, depends on no sandbox, and no sandbox depends on it: dropping it harms none that was made from it.
 	 *
 	 * snapshot: of a running, paused or stopped sandbox, which is held still as long as it takes and goes on as it was. It fails when
-	 * the sandbox ends or is destroyed meanwhile. drop: succeeds also when it is not there. list_snapshots: of this data folder. */
-	void (*snapshot)(struct boundary *b, const char *id, const char *snapshot, bool memory, boundary_snapshot_fn done, void *ctx);
+	 * the sandbox ends or is destroyed meanwhile. `passing`: it is dropped again in a moment, and need not outlive a crash of the host. drop: succeeds also when it is not there. list_snapshots: of this data folder. */
+	void (*snapshot)(struct boundary *b, const char *id, const char *snapshot, bool memory, bool passing, boundary_snapshot_fn done, void *ctx);
 	void (*drop_snapshot)(struct boundary *b, const char *snapshot, boundary_done_fn done, void *ctx);
 	void (*list_snapshots)(struct boundary *b, boundary_snapshots_fn done, void *ctx);
 	/* Volumes, with BOUNDARY_CAN_VOLUMES (else NULL), under ids of the caller's. A volume holds at most `mib`, belongs to no sandbox and

@@ -202,7 +202,7 @@ static void begin(struct taking *t)
 		end_taking(t, &e);
 		return;
 	}
-	s->boundary->ops->snapshot(s->boundary, s->row.id, p->row.id, p->row.memory, on_taken, t);
+	s->boundary->ops->snapshot(s->boundary, s->row.id, p->row.id, p->row.memory, p->transient, on_taken, t);
 }
 
 static int check(struct sandbox *s, const char *name, bool memory, struct err *e)

@@ -19,7 +19,6 @@ enum {
 	OUT_MAX = 64 * 1024 * 1024,     /* answers of a daemon that asks and does not read */
 	KEEP = 2 * HIGH,                /* of an empty buffer: giving it back after each turn costs more than using it */
 	WAITING_MAX = 64,
-	AWAY_MS = 20,                   /* how often to see whether a serial port has its other end again */
 };
 
 struct conn {
@@ -30,7 +29,7 @@ struct conn {
 	bool much;                   /* the last read was not a short one */
 	struct buf in, out;
 	struct guest_assembly message;
-	struct timer away;           /* permanent, and nobody is at the other end */
+	bool away;                   /* permanent, and nobody was at the other end when we looked last */
 };
 
 struct buf *guest_out(struct guest *g)
@@ -309,29 +308,28 @@ static int conn_write(struct conn *c)
 	return 0;
 }
 
-static void conn_back(struct timer *t)
+/* A serial port would report for ever that its other end is gone; now only what changes. What was said to us last is not taken back for it: the
+ * port's driver hears of a new other end later than of its first bytes, and then what we would forget is the answer to its hello. */
+static void go_away(struct conn *c)
 {
-	struct conn *c = container_of(t, struct conn, away);
-
-	watch_set(&c->g->loop, &c->w, EPOLLIN);
+	if (!c->away)
+		watch_set(&c->g->loop, &c->w, EPOLLIN | EPOLLOUT | EPOLLET);
+	c->away = true;
 }
 
 static void conn_ready(struct watch *w, uint32_t events)
 {
 	struct conn *c = container_of(w, struct conn, w);
+	int n = events & (EPOLLIN | EPOLLHUP | EPOLLERR) ? conn_read(c) : 0;
 
-	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
-		int n = conn_read(c);
-		int e = n > 0 ? conn_parse(c) : n;
-		if (e == 1)
-			return;
-		if (n < 0 && c->permanent) {
-			watch_set(&c->g->loop, &c->w, 0); /* it would report its end for ever */
-			timer_set(&c->g->loop, &c->away, now_ms() + AWAY_MS);
-		}
-		if (e < 0)
-			conn_drop(c);
+	if (n < 0 && c->permanent) {
+		go_away(c);
+		return;
 	}
+	c->away = false;
+	int e = n > 0 ? conn_parse(c) : n;
+	if (e < 0)
+		conn_drop(c);
 	/* writing is done once for all at the end of the turn */
 }
 
@@ -351,7 +349,7 @@ void conn_flush(struct guest *g)
 		if (c->out.len)
 			break;
 	}
-	if (!c || c->away.at)
+	if (!c || c->away)
 		return;
 	watch_set(&g->loop, &c->w, EPOLLIN | (c->out.len ? (uint32_t)EPOLLOUT : 0));
 	ops_resume(g);
@@ -365,7 +363,6 @@ void conn_accept(struct guest *g, int fd, bool permanent)
 	c->g = g;
 	c->w = (struct watch){ .fd = fd, .ready = conn_ready };
 	c->permanent = c->lost = permanent;
-	c->away.fire = conn_back;
 	buf_init(&c->in, 4 * (GUEST_HEAD + GUEST_PAYLOAD_MAX));
 	buf_init(&c->out, OUT_MAX);
 	guest_assembly_init(&c->message);

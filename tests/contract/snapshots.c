@@ -27,7 +27,7 @@ static struct taken take(const char *id, const char *snapshot, bool memory)
 {
 	struct taken t = { 0 };
 
-	suite.b->ops->snapshot(suite.b, id, snapshot, memory, on_snapshot, &t);
+	suite.b->ops->snapshot(suite.b, id, snapshot, memory, false, on_snapshot, &t);
 	assert_true(drive_until(&suite.d, &t.done));
 	return t;
 }
@@ -238,7 +238,7 @@ static void destroyed_meanwhile(void **state)
 		random_uuid(parent), random_uuid(snapshot);
 		assert_true(suite_create(parent, false, &e));
 		assert_true(sh_is(parent, "head -c 20000000 /dev/urandom > /root/big", ""));
-		suite.b->ops->snapshot(suite.b, parent, snapshot, false, on_snapshot, &t);
+		suite.b->ops->snapshot(suite.b, parent, snapshot, false, false, on_snapshot, &t);
 		drive_for(&suite.d, (uint64_t)i * 8 + 1);
 		assert_true(suite_ask(suite.b->ops->destroy, parent, &e));
 		assert_true(drive_until(&suite.d, &t.done));

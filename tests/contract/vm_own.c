@@ -123,7 +123,7 @@ static pid_t qemu_of(const char *id)
 
 /* --- copies --- */
 
-enum { FACTS = 5 };
+enum { FACTS = 5, TEMPLATE_NAME = 64 };
 static const char facts[] = "cat /proc/sys/kernel/random/uuid; head -c 16 /dev/urandom | od -An -tx1; cat /etc/machine-id; hostname; "
 			    "python3 -c 'import uuid, random; print(uuid.uuid4(), random.random())'";
 
@@ -131,7 +131,8 @@ static void copies_differ(void **state)
 {
 	(void)state;
 	const char *text = getenv("CAISSON_TEST_CLONES");
-	size_t n = text ? strtoul(text, NULL, 10) : 4;
+	const char *all = getenv("CAISSON_TEST_ALL");
+	size_t n = text ? strtoul(text, NULL, 10) : all && *all ? 100 : 8;
 	char **seen = xcalloc(n * FACTS, sizeof *seen);
 
 	for (size_t i = 0; i < n; i++) {
@@ -245,7 +246,7 @@ static void a_fork_goes_on_with_what_ran(void **state)
 	(void)drive_start(&d, &(struct link_run_spec){ .argv = argv });
 	assert_true(got_is(drive_sh(&d, "while [ ! -s /tmp/pid ]; do sleep 0.05; done"), 0, "", ""));
 	uint64_t began = now_us();
-	b->ops->snapshot(b, parent, snapshot, true, on_snapshot, &t);
+	b->ops->snapshot(b, parent, snapshot, true, true, on_snapshot, &t);
 	assert_true(finished(&t.o));
 	fprintf(stderr, "    taken in %llu ms, %llu MiB\n", (unsigned long long)(now_us() - began) / 1000, (unsigned long long)t.bytes >> 20);
 	struct got_run *r = drive_sh(&d, ask);
@@ -420,6 +421,69 @@ static void a_damaged_template_is_not_used(void **state)
 	assert_true(destroy(id));
 }
 
+/* The names of the templates that are stored. */
+static size_t count_templates(const char *but)
+{
+	auto_free char *folder = xasprintf("%s/templates", host.data);
+	DIR *d = opendir(folder);
+	size_t n = 0;
+
+	for (const struct dirent *e; d && (e = readdir(d));)
+		n += strlen(e->d_name) == TEMPLATE_NAME && !streq(e->d_name, but);
+	if (d)
+		closedir(d);
+	return n;
+}
+
+static void first_template(char ret[static TEMPLATE_NAME + 1])
+{
+	auto_free char *folder = xasprintf("%s/templates", host.data);
+	DIR *d = opendir(folder);
+
+	assert_non_null(d);
+	for (const struct dirent *e; (e = readdir(d));)
+		if (strlen(e->d_name) == TEMPLATE_NAME)
+			snprintf(ret, TEMPLATE_NAME + 1, "%s", e->d_name);
+	closedir(d);
+}
+
+/* The kernel is replaced: another template is made of it, and nobody has to ask for that. */
+static void a_changed_kernel_makes_another_template(void **state)
+{
+	(void)state;
+	char id[37], was[TEMPLATE_NAME + 1] = "";
+	struct drive d;
+
+	random_uuid(id);
+	assert_true(create(id));
+	assert_true(destroy(id));
+	drive_init(&d, &loop);
+	while (!stored())
+		drive_for(&d, 100);
+	first_template(was);
+	assert_int_equal(utimensat(AT_FDCWD, host.options.kernel, NULL, 0), 0);
+	for (int i = 0; i < 3000 && count_templates(was) == 0; i++)
+		drive_for(&d, 100);
+	assert_int_equal(count_templates(was), 1);
+	random_uuid(id);
+	assert_true(create(id));
+	assert_true(destroy(id));
+}
+
+/* One that a test may change. */
+static char *own_kernel(void)
+{
+	auto_fd int original = open(host.options.kernel, O_RDONLY | O_CLOEXEC);
+	char *path = xstrdup("/tmp/caisson-kernel-XXXXXX");
+	auto_fd int to = mkostemp(path, O_CLOEXEC);
+
+	assert_true(original >= 0 && to >= 0 && fchmod(to, 0644) == 0); /* QEMU is another user */
+	while (copy_file_range(original, NULL, to, NULL, 1 << 30, 0) > 0)
+		;
+	host.options.kernel = path;
+	return path;
+}
+
 static int set_up(void **state)
 {
 	(void)state;
@@ -449,11 +513,13 @@ int main(void)
 		cmocka_unit_test(a_dead_guest_is_noticed),
 		cmocka_unit_test(a_flooded_line_costs_its_own_sandbox),
 		cmocka_unit_test(a_damaged_template_is_not_used),
+		cmocka_unit_test(a_changed_kernel_makes_another_template),
 	};
 	int rc = vm_host_init(&host);
 
 	if (rc != 0)
 		return rc;
+	auto_free char *kernel = own_kernel();
 	host.options.beat_ms = 500;
 	drive_patience = 10;
 	uv_loop_init(&loop);
@@ -462,5 +528,6 @@ int main(void)
 		cmocka_set_test_filter(only);
 	rc = cmocka_run_group_tests_name("vm, its own", tests, set_up, tear_down);
 	uv_loop_close(&loop);
+	(void)unlink(kernel);
 	return vm_host_done(&host) ? rc : 1;
 }

@@ -133,7 +133,7 @@ static void what_was_written_down_is_read(void **state)
 static void a_key_is_of_all_that_matters(void **state)
 {
 	(void)state;
-	const struct template_host h = { .kvm = false };
+	const struct template_host h = { .kernel = "/dev/null" };
 	const struct template_need need = { .image = "sha256:0123", .cpus = 1, .memory_mib = 256, .disk_mib = 512 };
 	char first[TEMPLATE_KEY + 1], key[TEMPLATE_KEY + 1];
 
@@ -151,7 +151,9 @@ static void a_key_is_of_all_that_matters(void **state)
 	}
 	template_key(&h, "another boot", &need, key);
 	assert_string_not_equal(first, key);
-	template_key(&(struct template_host){ .kvm = true }, "fixed", &need, key);
+	template_key(&(struct template_host){ .kernel = "/dev/null", .kvm = true }, "fixed", &need, key);
+	assert_string_not_equal(first, key);
+	template_key(&(struct template_host){ .kernel = "/dev/zero" }, "fixed", &need, key);
 	assert_string_not_equal(first, key);
 }
 

@@ -303,11 +303,12 @@ static int take_snapshot(struct fake *f, const char *id, const char *snapshot, u
 	return r;
 }
 
-static void fake_snapshot(struct boundary *b, const char *id, const char *snapshot, bool memory, boundary_snapshot_fn done, void *ctx)
+static void fake_snapshot(struct boundary *b, const char *id, const char *snapshot, bool memory, bool passing, boundary_snapshot_fn done, void *ctx)
 {
 	struct err e;
 	uint64_t bytes = 0;
 
+	(void)passing;
 	if (memory)
 		err_set(&e, ERR_UNSUPPORTED, EOPNOTSUPP, "the fake boundary keeps disks, not what runs");
 	bool good = !memory && take_snapshot(fake_of(b), id, snapshot, &bytes, &e) == 0;

@@ -600,11 +600,12 @@ static void process_resize(struct boundary *b, const char *id, const struct reso
 	submit_id(b, WARDEN_RESIZE, id, c);
 }
 
-static void process_snapshot(struct boundary *b, const char *id, const char *snapshot, bool memory, boundary_snapshot_fn done, void *ctx)
+static void process_snapshot(struct boundary *b, const char *id, const char *snapshot, bool memory, bool passing, boundary_snapshot_fn done, void *ctx)
 {
 	struct call *c = new_call(NULL, ctx);
 	struct err e;
 
+	(void)passing; /* it costs little as it is */
 	c->snapshot = done;
 	if (memory)
 		(void)err_set(&e, ERR_UNSUPPORTED, EOPNOTSUPP, "the boundary 'process' keeps disks, not what runs: leave memory out");

@@ -429,6 +429,8 @@ static void go_on(struct machine *m)
 
 	(void)unlinkat(m->dir, "held", 0);
 	m->paused = streq(held, "paused");
+	if (held) /* its end would hold the machine again */
+		qemu_call(m->qemu, "migrate_cancel", NULL, -EBADF, NULL, NULL);
 	if (streq(held, "running"))
 		qemu_call(m->qemu, "cont", NULL, -EBADF, NULL, NULL);
 	else if (!held)

@@ -15,20 +15,20 @@
 
 /* Theory of operation.
  *
- *   SAVING (stopped; QEMU writes its memory) -> COPYING (its disk; then it goes on) -> [SETTLING (a copy of it is asked to SYNC)] -> told
+ *   SAVING (QEMU writes its memory while it runs, the last of it stopped) -> COPYING (its disk; then it goes on) -> [SETTLING (a copy of it is asked to SYNC)] -> told
  *   a stopped sandbox:                          COPYING                                                                             -> told
  *
  * The machine's end fails what is SAVING or COPYING. SETTLING has all it needs. The machine's folder says "held" from before it is stopped
  * until it goes on, for the sake of a daemon that comes after us. */
 
-enum { SETTLE_MS = 60000 };
+enum { SETTLE_MS = 60000, HELD_MS = 20, PASSES_MAX = 3 };
 
 struct taking {
 	struct vm *vm;
 	struct taking *next;
 	struct machine *m; /* while it is held */
 	char id[40];
-	bool memory, saved;
+	bool memory, passing, saved;
 	boundary_snapshot_fn done;
 	void *ctx;
 	char *path; /* of the unfinished folder */
@@ -103,7 +103,7 @@ static int settle_in(struct taking *t, struct err *e)
 	snprintf(text, sizeof text, "1 %llu %llu %u %d", (unsigned long long)t->meta.memory_mib, (unsigned long long)t->meta.disk_mib, t->meta.cpus,
 		 t->meta.with_memory);
 	int r = vmdir_write(t->dir, "meta", text);
-	if (r == 0 && (syncfs(t->dir) < 0 || rename(t->path, path) < 0))
+	if (r == 0 && ((!t->passing && syncfs(t->dir) < 0) || rename(t->path, path) < 0))
 		r = -errno;
 	return r < 0 ? err_sys(e, ERR_UNAVAILABLE, -r, "put the snapshot in its place") : 0;
 }
@@ -242,21 +242,6 @@ static void fail_saving(struct taking *t, const char *what)
 	end(t, &e);
 }
 
-void vm_snapshot_event(struct machine *m, const char *name, const json_t *data)
-{
-	struct taking *t = m->taking;
-	const char *status = json_string_value(json_object_get(data, "status"));
-
-	if (!t || t->saved || !streq(name, "MIGRATION") || !status)
-		return;
-	if (streq(status, "completed")) {
-		t->saved = true;
-		copy_disk(t);
-	} else if (streq(status, "failed")) {
-		fail_saving(t, "QEMU could not save the machine's memory");
-	}
-}
-
 static void on_told(void *ctx, const struct err *e, const json_t *result)
 {
 	struct machine *m = ctx;
@@ -267,15 +252,34 @@ static void on_told(void *ctx, const struct err *e, const json_t *result)
 		fail_saving(m->taking, e->message);
 }
 
+void vm_snapshot_event(struct machine *m, const char *name, const json_t *data)
+{
+	struct taking *t = m->taking;
+	const char *status = json_string_value(json_object_get(data, "status"));
+
+	if (!t || t->saved)
+		return;
+	/* one that writes faster than it is saved would be saved for ever */
+	if (streq(name, "MIGRATION_PASS") && json_integer_value(json_object_get(data, "pass")) == PASSES_MAX)
+		qemu_call(m->qemu, "stop", NULL, -EBADF, on_told, m);
+	if (!streq(name, "MIGRATION") || !status)
+		return;
+	if (streq(status, "completed")) {
+		t->saved = true;
+		copy_disk(t);
+	} else if (streq(status, "failed")) {
+		fail_saving(t, "QEMU could not save the machine's memory");
+	}
+}
+
 static void save(struct taking *t, int state)
 {
 	struct machine *m = t->m;
 	struct qemu *q = m->qemu;
 
 	(void)vmdir_write(m->dir, "held", m->paused ? "paused" : "running");
-	qemu_call(q, "stop", NULL, -EBADF, on_told, m);
 	qemu_call(q, "migrate-set-capabilities", qemu_capabilities(), -EBADF, on_told, m);
-	qemu_call(q, "migrate-set-parameters", json_pack("{s:I}", "max-bandwidth", (json_int_t)1 << 36), -EBADF, on_told, m);
+	qemu_call(q, "migrate-set-parameters", json_pack("{s:I, s:I}", "max-bandwidth", (json_int_t)1 << 36, "downtime-limit", (json_int_t)HELD_MS), -EBADF, on_told, m);
 	qemu_call(q, "getfd", json_pack("{s:s}", "fdname", "state"), state, on_told, m);
 	qemu_call(q, "migrate", json_pack("{s:s}", "uri", "fd:state"), -EBADF, on_told, m);
 }
@@ -295,7 +299,7 @@ void vm_snapshot_machine_gone(struct machine *m)
 	}
 }
 
-static int begin(struct vm *v, const char *id, const char *snapshot, bool memory, struct taking **ret, struct err *e)
+static int begin(struct vm *v, const char *id, const char *snapshot, bool memory, bool passing, struct taking **ret, struct err *e)
 {
 	if (!vmdir_id_valid(id) || !vmdir_id_valid(snapshot))
 		return err_set(e, ERR_INVALID, EINVAL, "not the id of a sandbox, or not one for a snapshot");
@@ -322,7 +326,7 @@ static int begin(struct vm *v, const char *id, const char *snapshot, bool memory
 		return r;
 	}
 	struct taking *t = xcalloc(1, sizeof *t);
-	*t = (struct taking){ .vm = v, .next = v->takings, .m = m, .memory = memory && m, .path = take_ptr(&beside), .disk = take_fd(&disk), .meta = meta,
+	*t = (struct taking){ .vm = v, .next = v->takings, .m = m, .memory = memory && m, .passing = passing, .path = take_ptr(&beside), .disk = take_fd(&disk), .meta = meta,
 			      .image = image, .cpus = m ? m->resources.cpus : 0 };
 	t->meta.cpus = (unsigned)ceil(t->cpus);
 	t->meta.with_memory = memory && m; /* of one that is stopped there is none */
@@ -335,13 +339,13 @@ static int begin(struct vm *v, const char *id, const char *snapshot, bool memory
 	return 0;
 }
 
-void vm_snapshot(struct boundary *b, const char *id, const char *snapshot, bool memory, boundary_snapshot_fn done, void *ctx)
+void vm_snapshot(struct boundary *b, const char *id, const char *snapshot, bool memory, bool passing, boundary_snapshot_fn done, void *ctx)
 {
 	struct vm *v = container_of(b, struct vm, base);
 	struct taking *t = NULL;
 	struct err e;
 
-	if (begin(v, id, snapshot, memory, &t, &e) < 0) {
+	if (begin(v, id, snapshot, memory, passing, &t, &e) < 0) {
 		done(ctx, &e, 0);
 		return;
 	}

@@ -4,7 +4,7 @@
  *   state   the machine's memory and devices, of a snapshot with memory
  *   meta    what it was taken of; written last, so that a snapshot without it is none
  *
- * A running machine is held by QMP's `stop` while its memory is written and its disk copied, and goes on as it was. What its guest has not
+ * A running machine goes on while QEMU writes its memory, is held while it writes what has changed meanwhile and the disk is copied, and goes on as it was. What its guest has not
  * written to its disk by then is in its memory only. So for a snapshot without memory a copy of the machine comes to life that nobody else
  * ever speaks to, is asked to SYNC, and ends: its disk is the snapshot's. */
 #ifndef CAISSON_BOUNDARY_VM_SNAPSHOT_H
@@ -18,7 +18,7 @@ struct snapshot_meta {
 	bool with_memory;
 };
 
-void vm_snapshot(struct boundary *b, const char *id, const char *snapshot, bool memory, boundary_snapshot_fn done, void *ctx);
+void vm_snapshot(struct boundary *b, const char *id, const char *snapshot, bool memory, bool passing, boundary_snapshot_fn done, void *ctx);
 void vm_drop_snapshot(struct boundary *b, const char *snapshot, boundary_done_fn done, void *ctx);
 void vm_list_snapshots(struct boundary *b, boundary_snapshots_fn done, void *ctx);
 

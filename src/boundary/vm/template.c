@@ -23,7 +23,7 @@
  * One is loading or building at a time; the others are QUEUED. READY ones are at most MAX_READY: the one unused for the longest goes. An
  * entry that fails is gone, with those that waited told why, and the next who wants it has it tried again. */
 
-enum { MAX_READY = 8, MAX_REFRESHED = 4, BOOT_MS = 180000, KVM_TRIAL_MS = 30000 };
+enum { MAX_READY = 8, MAX_REFRESHED = 4, BOOT_MS = 180000, KVM_TRIAL_MS = 30000, WATCH_BEATS = 6, RECENT_MS = 3600 * 1000 };
 enum entry_state { QUEUED, LOADING, BUILDING, READY };
 
 struct waiter {
@@ -53,6 +53,8 @@ struct templates {
 	char *folder, *fixed; /* fixed: all that the key depends on and that stays while we run */
 	struct entry *entries;
 	struct entry *busy;
+	uv_timer_t watch;
+	char *sum; /* template_host_sum of a moment ago */
 	bool settled; /* host.kvm has been seen to be right */
 };
 
@@ -205,7 +207,7 @@ static void on_stored(void *ctx, int r, const struct transfer_file files[TRANSFE
 {
 	struct entry *e = ctx;
 	auto_free char *path = xasprintf("%s/%s", e->all->folder, e->t.key);
-	auto_free char *host = template_host_sum(e->all->fixed);
+	auto_free char *host = template_host_sum(&e->all->host, e->all->fixed);
 	struct template_sums sums;
 
 	for (size_t i = 0; i < TRANSFER_FILES; i++)
@@ -400,16 +402,41 @@ void templates_doubt(struct templates *t, const char *key)
 		drop(e, true);
 }
 
-static void refresh(void *ctx, const struct template_need *need)
+static void want(struct templates *t, const struct template_need *need, bool bounded)
 {
-	struct templates *t = ctx;
 	char key[TEMPLATE_KEY + 1];
 	struct entry *e;
 
 	template_key(&t->host, t->fixed, need, key);
 	HASH_FIND_STR(t->entries, key, e);
-	if (!e && HASH_COUNT(t->entries) < MAX_REFRESHED)
+	if (!e && (!bounded || HASH_COUNT(t->entries) < MAX_REFRESHED))
 		(void)new_entry(t, key, need);
+}
+
+static void refresh(void *ctx, const struct template_need *need)
+{
+	want(ctx, need, true);
+}
+
+/* Something that templates depend on has been replaced: who comes next should not have to wait for a boot. */
+static void on_watch(uv_timer_t *h)
+{
+	struct templates *t = h->data;
+	char *sum = template_host_sum(&t->host, t->fixed);
+	struct entry *e, *next;
+	size_t n = 0;
+
+	bool same = streq(sum, t->sum);
+	free(t->sum);
+	t->sum = sum;
+	if (same)
+		return;
+	log_info("msg=\"QEMU or the kernel has changed: templates are made again\"");
+	HASH_ITER(hh, t->entries, e, next) {
+		if (e->state == READY && now_ms() - e->used_ms < RECENT_MS && n++ < MAX_REFRESHED)
+			want(t, &e->need, false);
+	}
+	go_on(t);
 }
 
 struct templates *templates_new(const struct template_host *h)
@@ -420,11 +447,15 @@ struct templates *templates_new(const struct template_host *h)
 	t->folder = xstrdup(h->folder);
 	t->fixed = template_fixed(h);
 	(void)mkdir(t->folder, 0700);
-	auto_free char *host = template_host_sum(t->fixed);
+	auto_free char *host = template_host_sum(h, t->fixed);
 	if (h->kvm && !h->kvm_only && template_no_kvm(h, t->fixed))
 		t->host.kvm = false;
 	t->settled = !t->host.kvm || h->kvm_only;
 	template_sweep(h, t->folder, host, refresh, t);
+	t->sum = take_ptr(&host);
+	uv_timer_init(h->qemu->loop, &t->watch);
+	t->watch.data = t;
+	uv_timer_start(&t->watch, on_watch, WATCH_BEATS * h->qemu->beat_ms, WATCH_BEATS * h->qemu->beat_ms);
 	go_on(t);
 	return t;
 }
@@ -437,6 +468,11 @@ bool templates_kvm(const struct templates *t)
 bool templates_settled(const struct templates *t)
 {
 	return t->settled;
+}
+
+static void on_watch_closed(uv_handle_t *h)
+{
+	free(h->data);
 }
 
 void templates_free(struct templates *t)
@@ -453,5 +489,6 @@ void templates_free(struct templates *t)
 	}
 	free(t->folder);
 	free(t->fixed);
-	free(t);
+	free(t->sum);
+	uv_close((uv_handle_t *)&t->watch, on_watch_closed);
 }

@@ -7,8 +7,8 @@
 
 /* All that a template depends on and that does not change while we run, as text. Heap. */
 char *template_fixed(const struct template_host *h);
-/* A hash over that and QEMU's program, which may be replaced while we run. Heap. */
-char *template_host_sum(const char *fixed);
+/* A hash over that, QEMU's program and the kernel, which may be replaced while we run. Heap. */
+char *template_host_sum(const struct template_host *h, const char *fixed);
 struct vmm_plan template_plan(const struct template_host *h, const struct template_need *n);
 void template_key(const struct template_host *h, const char *fixed, const struct template_need *n, char ret_key[static TEMPLATE_KEY + 1]);
 

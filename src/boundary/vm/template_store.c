@@ -80,12 +80,11 @@ char *template_fixed(const struct template_host *h)
 	(void)process_boot_id(boot);
 	(void)buf_addf(&b, "2 %s ", boot); /* the first is the number of how templates are made */
 	add_processor(&b);
-	add_file(&b, h->kernel);
 	add_initrd(&b, h->initrd);
 	return buf_take(&b);
 }
 
-char *template_host_sum(const char *fixed)
+char *template_host_sum(const struct template_host *h, const char *fixed)
 {
 	auto_buf struct buf b;
 	char *sum = xmalloc(TEMPLATE_KEY + 1);
@@ -93,6 +92,7 @@ char *template_host_sum(const char *fixed)
 	buf_init(&b, 65536);
 	(void)buf_addf(&b, "%s", fixed);
 	add_file(&b, VMM_PROGRAM);
+	add_file(&b, h->kernel);
 	hash(buf_str(&b), sum);
 	return sum;
 }
@@ -105,7 +105,7 @@ struct vmm_plan template_plan(const struct template_host *h, const struct templa
 
 void template_key(const struct template_host *h, const char *fixed, const struct template_need *n, char ret_key[static TEMPLATE_KEY + 1])
 {
-	auto_free char *host = template_host_sum(fixed);
+	auto_free char *host = template_host_sum(h, fixed);
 	/* the rate of the clock is measured at each start, and differs by little each time */
 	struct vmm_plan plan = template_plan(h, n);
 	plan.tsc_khz = 0;
@@ -201,7 +201,7 @@ void template_sweep(const struct template_host *h, const char *folder, const cha
 
 bool template_no_kvm(const struct template_host *h, const char *fixed)
 {
-	auto_free char *host = template_host_sum(fixed);
+	auto_free char *host = template_host_sum(h, fixed);
 	auto_fd int dir = vmdir_open(h->folder, "");
 	auto_free char *of = dir < 0 ? NULL : vmdir_read(dir, "no-kvm");
 
@@ -210,7 +210,7 @@ bool template_no_kvm(const struct template_host *h, const char *fixed)
 
 void template_no_kvm_write(const struct template_host *h, const char *fixed)
 {
-	auto_free char *host = template_host_sum(fixed);
+	auto_free char *host = template_host_sum(h, fixed);
 	auto_fd int dir = vmdir_open(h->folder, "");
 
 	if (dir >= 0)
