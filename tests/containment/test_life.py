@@ -84,7 +84,11 @@ def test_own_end_is_told_once():
         import os
         import signal
         os.kill(pid, signal.SIGKILL)
-        d.ask("wait 300")
+        for _ in range(100):
+            if any(e[0] == "event" for e in d.events):
+                break
+            d.ask("wait 100")
+        d.ask("wait 300") # for a second one
         assert [e for e in d.events if e[0] == "event"] == [["event", id, "ended"]], d.events
         assert d.listed() == {id: False}
         d.start(id)
