@@ -65,6 +65,7 @@ struct boundary_ops {
 	unsigned caps;    /* boundary_cap bits */
 	unsigned spares;  /* ready sandboxes worth keeping of a shape that is asked for; 0 = they are not worth their memory */
 	unsigned spare_rest_ms; /* after one was taken: the making of the next would disturb what it was taken for */
+	const char *spare_runs; /* a program that a ready one has run already, for the first run in one takes longer than the next; NULL: it does not */
 	/* All sandboxes of this data folder that are there now, whoever made them: for adoption after a restart. */
 	void (*list)(struct boundary *b, boundary_list_fn done, void *ctx);
 	void (*create)(struct boundary *b, const struct boundary_spec *spec, boundary_done_fn done, void *ctx);

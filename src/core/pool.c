@@ -15,11 +15,14 @@
 enum { LEASE_MS = 60000 /* how long an automatic shape is kept filled after it was last asked for */, RETRY_MS = 5000, SHAPES_MAX = 32,
        REST_MS = 10 /* a claimed one is used at once, and should not share the processors with the making of the next */ };
 
+#define WARM_RUN ((uint64_t)1 << 63) /* the number of a ready one's first run, which no tenant's ever has */
+
 struct spare {
 	struct shape *shape;
 	char id[37];
 	struct link *link;
 	bool ready;             /* the guest has said hello */
+	bool warming;           /* it runs what the boundary has for that (WARM_RUN) */
 	uint64_t deadline_ms;   /* until it does; 0 while the boundary is at it, which always answers */
 	struct spare *prev, *next;
 };
@@ -208,6 +211,11 @@ static void on_hello(void *ctx, const struct link_run_state *known, size_t n)
 
 	(void)known;
 	(void)n;
+	const char *program = sp->shape->boundary->ops->spare_runs;
+	if (program && !sp->ready) {
+		sp->warming = true;
+		link_run_start(sp->link, WARM_RUN, &(struct link_run_spec){ .argv = (const char *[]){ program, NULL }, .timeout_ms = HELLO_TIMEOUT_MS });
+	}
 	sp->ready = true;
 	sp->shape->why[0] = '\0';
 	pool_refill(sp->shape->pool->core);
@@ -232,10 +240,14 @@ static void ignore_output(void *ctx, uint64_t run, int stream, uint64_t offset, 
 	ignore_run(ctx, run);
 }
 
-static void ignore_run_end(void *ctx, uint64_t run, const struct link_run_end *end)
+/* How it ended is all the same: an image need not have the program. */
+static void on_warm(void *ctx, uint64_t run, const struct link_run_end *end)
 {
+	struct spare *sp = ctx;
+
 	(void)end;
-	ignore_run(ctx, run);
+	sp->warming = false;
+	link_run_release(sp->link, run);
 }
 
 static void ignore_session(void *ctx, const char *session, int exit_code)
@@ -245,13 +257,13 @@ static void ignore_session(void *ctx, const char *session, int exit_code)
 	(void)exit_code;
 }
 
-/* What a hostile guest tells of runs that nobody has started is not heard. */
+/* What a hostile guest tells of runs that nobody has started does not come here: it is a violation. */
 static const struct link_events spare_link_events = {
 	.on_hello = on_hello,
 	.on_run_started = ignore_run,
 	.on_run_output = ignore_output,
 	.on_run_stdin_room = ignore_run,
-	.on_run_end = ignore_run_end,
+	.on_run_end = on_warm,
 	.on_session_end = ignore_session,
 	.on_closed = on_closed,
 };
@@ -383,6 +395,8 @@ bool pool_claim(struct core *c, struct boundary *b, const struct boundary_spec *
 	forget_idlest(p);
 	if (!s->spares)
 		return false;
+	if (s->spares->warming)
+		link_run_release(s->spares->link, WARM_RUN);
 	*ret = (struct claim){ .link = take_ptr(&s->spares->link), .ready = s->spares->ready };
 	memcpy(ret->id, s->spares->id, sizeof ret->id);
 	spare_free(s->spares);

@@ -457,7 +457,7 @@ static uint64_t measure_tsc_khz(void)
 #endif
 }
 
-/* What a ready machine holds until it is wanted is some 25 MiB, besides the second of a processor that making it takes emulated: two of
+/* What a ready machine holds until it is wanted is some 40 MiB, besides the second of a processor that making it takes emulated: two of
  * a shape cover a client that asks again at once, where that is a small part of what is free. At most 32 shapes are kept. */
 static unsigned spares(void)
 {
@@ -478,6 +478,7 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 		.name = "vm",
 		.caps = BOUNDARY_CAN_PAUSE | BOUNDARY_CAN_SNAPSHOT_DISK | BOUNDARY_CAN_SNAPSHOT_MEMORY | BOUNDARY_STRONG | BOUNDARY_OWN_CLOCK,
 		.spare_rest_ms = SPARE_REST_MS,
+		.spare_runs = "/bin/true",
 		.list = vm_list,
 		.create = vm_create,
 		.start = vm_start,
