@@ -87,6 +87,33 @@ def test_a_new_server_takes_over_with_the_policies(w):
     other.delete()
 
 
+def test_forks_have_gates_of_their_own(w):
+    with w.create("allow", allow=[f"{PUBLIC4}:7"], ephemeral=False) as parent:
+        assert parent.python(CONNECT + f"print(connect('{PUBLIC4}', 7))") == "open"
+        end = held(w, parent)
+        status, r = w.request("POST", f"/v1/sandboxes/{parent.id}/fork", {"count": 2})
+        assert status == 201, r
+        children = [Box(w, s["id"]) for s in r["items"]]
+        one, other = children
+        for b in (parent, *children):
+            out = b.python(CONNECT + f"print(connect('{PUBLIC4}', 7), connect('{OTHER4}', 7))").split()
+            assert out[0] == "open" and out[1] in REFUSED, (b.id, out)
+        stations = {b.run(argv=["cat", "/sys/class/net/eth0/address"])["stdout"] for b in (parent, *children)} if w.boundary == "vm" else "123"
+        assert len(stations) == 3, stations
+        # what one may is its own affair
+        assert one.network(mode="allow", allow=[f"{OTHER4}:7"])[0] == 200 and other.network(mode="none")[0] == 200
+        assert one.python(CONNECT + f"print(connect('{OTHER4}', 7))") == "open"
+        assert other.python(CONNECT + f"print(connect('{PUBLIC4}', 7))") == "ENETUNREACH"
+        out = parent.python(CONNECT + f"print(connect('{PUBLIC4}', 7), connect('{OTHER4}', 7))").split()
+        assert out[0] == "open" and out[1] in REFUSED, out
+        # the parent's connection is the parent's still
+        assert parent.network(mode="none")[0] == 200
+        assert end() in ("cut", "still open")
+        assert one.python(CONNECT + f"print(connect('{OTHER4}', 7))") == "open"
+        for b in children:
+            b.delete()
+
+
 def test_nothing_is_left(w):
     def cycles():
         for _ in range(10):
