@@ -95,6 +95,10 @@ static int open_parent(struct cgroup_host *h, enum cgroup_tree t, struct err *e)
 		return err_sys(e, ERR_UNAVAILABLE, -fd, "open %s", h->mount[t]);
 	for (size_t i = 0; i < ARRAY_LEN(levels); i++) {
 		int rc = h->kind == CGROUP_V2 ? fs_write_at(fd, "cgroup.subtree_control", "+memory +cpu +pids") : 0;
+		if (rc == -EBUSY) /* only where this is not the host's own root: in a container */
+			return err_set(e, ERR_UNAVAILABLE, EBUSY,
+				       "processes are in the cgroup at %s itself, so it cannot hand controllers down: put all of them into a group below it first",
+				       h->mount[t]);
 		if (rc < 0)
 			return err_sys(e, ERR_UNAVAILABLE, -rc, "hand the controllers memory, cpu and pids down in %s", h->mount[t]);
 		if (mkdirat(fd, levels[i], 0755) < 0 && errno != EEXIST)
@@ -414,7 +418,16 @@ static int remove_below(int parent, const char *name)
 
 void cgroup_drop_cache(struct cgroup_host *h, const char *id)
 {
-	(void)write_in(h, CGROUP_TREE_MEMORY, id, "memory.force_empty", "0");
+	uint64_t bytes = 0;
+	char text[24];
+
+	if (h->kind != CGROUP_V2) {
+		(void)write_in(h, CGROUP_TREE_MEMORY, id, "memory.force_empty", "0");
+		return;
+	}
+	read_in(h, CGROUP_TREE_V2, id, "memory.current", NULL, &bytes);
+	snprintf(text, sizeof text, "%llu", (unsigned long long)bytes);
+	(void)write_in(h, CGROUP_TREE_V2, id, "memory.reclaim", text); /* Linux 5.19; gives back what it can and says that it was less */
 }
 
 int cgroup_remove(struct cgroup_host *h, const char *id)

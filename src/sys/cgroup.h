@@ -51,7 +51,7 @@ int cgroup_is_frozen(struct cgroup_host *h, const char *id); /* 1, 0 */
 /* Counters that cannot be read stay as they are. */
 void cgroup_usage(struct cgroup_host *h, const char *id, struct cgroup_usage *u);
 uint64_t cgroup_oom_kills(struct cgroup_host *h, const char *id);
-/* v1: page cache of files that stay keeps a removed memory group alive in the kernel. This gives it back, at 2 ms of reclaim. */
+/* Page cache of files that stay keeps a removed memory group alive in the kernel. This gives it back, at 2 ms of reclaim. */
 void cgroup_drop_cache(struct cgroup_host *h, const char *id);
 /* Calls each with the name of every group below the parent: also of those that nobody knows any more. */
 void cgroup_each(struct cgroup_host *h, void (*each)(void *ctx, const char *name), void *ctx);

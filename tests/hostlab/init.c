@@ -3,11 +3,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -94,6 +97,16 @@ static void make_root(void)
 	check(chdir("/"), "chdir");
 }
 
+/* The image has no program for it. */
+static void loopback_up(void)
+{
+	struct ifreq lo = { .ifr_name = "lo", .ifr_flags = IFF_UP };
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	check(ioctl(fd, SIOCSIFFLAGS, &lo), "loopback");
+	close(fd);
+}
+
 int main(void)
 {
 	char *argv[] = { "sh", "/mnt/inside.sh", NULL };
@@ -107,6 +120,7 @@ int main(void)
 		dup2(console, fd);
 	load_modules();
 	make_root();
+	loopback_up();
 	pid_t pid = fork();
 	if (pid == 0) {
 		setsid();

@@ -56,6 +56,7 @@ struct templates {
 	uv_timer_t watch;
 	char *sum; /* template_host_sum of a moment ago */
 	bool settled; /* host.kvm has been seen to be right */
+	char *no_kvm; /* why not host.kvm */
 };
 
 static void go_on(struct templates *t);
@@ -130,7 +131,7 @@ static void tell_waiters(struct entry *e, const struct err *why)
 }
 
 /* They wait for the one that is made instead. */
-static void without_kvm(struct entry *e)
+static void without_kvm(struct entry *e, const struct err *why)
 {
 	struct templates *t = e->all;
 	struct waiter *w = e->waiters;
@@ -138,8 +139,9 @@ static void without_kvm(struct entry *e)
 	auto_free char *image = xstrdup(need.image);
 
 	need.image = image;
-	log_warn("msg=\"no machine comes up with this host's KVM: machines are emulated\"");
+	log_warn("msg=\"no machine comes up with this host's KVM, so machines are emulated: %s\"", why->message);
 	t->host.kvm = false;
+	t->no_kvm = xasprintf("no machine came up with this host's KVM: %s", why->message);
 	t->settled = true;
 	template_no_kvm_write(&t->host, t->fixed);
 	e->waiters = NULL;
@@ -159,7 +161,7 @@ static void fail(struct entry *e, const struct err *why)
 	struct err copy = *why;
 
 	if (!t->settled && t->host.kvm && e->state == BUILDING) {
-		without_kvm(e);
+		without_kvm(e, why);
 		return;
 	}
 
@@ -448,8 +450,11 @@ struct templates *templates_new(const struct template_host *h)
 	t->fixed = template_fixed(h);
 	(void)mkdir(t->folder, 0700);
 	auto_free char *host = template_host_sum(h, t->fixed);
-	if (h->kvm && !h->kvm_only && template_no_kvm(h, t->fixed))
+	t->no_kvm = xstrdup(h->no_kvm);
+	if (h->kvm && !h->kvm_only && template_no_kvm(h, t->fixed)) {
 		t->host.kvm = false;
+		t->no_kvm = xstrdup("no machine has come up with this host's KVM since it was started");
+	}
 	t->settled = !t->host.kvm || h->kvm_only;
 	template_sweep(h, t->folder, host, refresh, t);
 	t->sum = take_ptr(&host);
@@ -463,6 +468,11 @@ struct templates *templates_new(const struct template_host *h)
 bool templates_kvm(const struct templates *t)
 {
 	return t->host.kvm;
+}
+
+const char *templates_no_kvm(const struct templates *t)
+{
+	return t->no_kvm;
 }
 
 bool templates_settled(const struct templates *t)
@@ -490,5 +500,6 @@ void templates_free(struct templates *t)
 	free(t->folder);
 	free(t->fixed);
 	free(t->sum);
+	free(t->no_kvm);
 	uv_close((uv_handle_t *)&t->watch, on_watch_closed);
 }

@@ -17,6 +17,7 @@ struct template_host { /* what templates are made with; strings borrowed for the
 	const char *kernel, *folder; /* folder: for what is kept of them; of this daemon alone */
 	int initrd;
 	bool kvm, kvm_only, tap;
+	const char *no_kvm; /* why there is no KVM; NULL with kvm */
 	uint64_t tsc_khz;
 };
 
@@ -43,6 +44,7 @@ void templates_free(struct templates *t); /* calls nobody */
 typedef void (*template_fn)(void *ctx, const struct err *e, const struct template *);
 void templates_get(struct templates *t, const struct template_need *need, template_fn done, void *ctx);
 bool templates_kvm(const struct templates *t);    /* whether machines are to use it, as far as is known */
+const char *templates_no_kvm(const struct templates *t); /* why not, in plain words; NULL when they are to */
 bool templates_settled(const struct templates *t); /* that is known */
 void templates_cancel(struct templates *t, void *ctx); /* the wait with that ctx */
 /* A copy of it did not come to life: it is not used again. */

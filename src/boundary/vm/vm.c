@@ -380,11 +380,10 @@ static int vm_open_guest(struct boundary *b, const char *id, struct err *e)
 
 static const char *vm_accelerator(struct boundary *b, const char **ret_why)
 {
-	const struct vm *v = of(b);
-	bool kvm = templates_kvm(v->templates);
+	const struct templates *t = of(b)->templates;
 
-	*ret_why = kvm ? NULL : v->no_kvm ? v->no_kvm : "this host has a KVM that answers, but no machine comes up with it";
-	return kvm ? "kvm" : "emulated";
+	*ret_why = templates_no_kvm(t);
+	return templates_kvm(t) ? "kvm" : "emulated";
 }
 
 /* --- the boundary itself --- */
@@ -411,7 +410,6 @@ static void vm_free(struct boundary *b)
 	free(v->data);
 	free(v->folder);
 	free(v->kernel);
-	free(v->no_kvm);
 	close_fd(v->initrd);
 	free(v);
 }
@@ -501,11 +499,11 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 	struct vm *v = xcalloc(1, sizeof *v);
 	*v = (struct vm){ .ops = ops, .tap = o->tap, .qemu = { loop, o->launcher, o->beat_ms ? o->beat_ms : BEAT_MS }, .data = xstrdup(o->data),
 			  .folder = o->templates ? xstrdup(o->templates) : xasprintf("%s/templates", o->data),
-			  .kernel = xstrdup(o->kernel), .no_kvm = xstrdup(o->no_kvm), .initrd = initrd, .tsc_khz = measure_tsc_khz() };
+			  .kernel = xstrdup(o->kernel), .initrd = initrd, .tsc_khz = measure_tsc_khz() };
 	v->ops.spares = spares();
 	v->base.ops = &v->ops;
 	const struct template_host host = { .qemu = &v->qemu, .kernel = v->kernel, .folder = v->folder,
-					    .initrd = initrd, .kvm = o->kvm, .kvm_only = o->kvm_only, .tap = o->tap, .tsc_khz = v->tsc_khz };
+					    .initrd = initrd, .kvm = o->kvm, .kvm_only = o->kvm_only, .no_kvm = o->no_kvm, .tap = o->tap, .tsc_khz = v->tsc_khz };
 	v->ops.caps |= o->tap ? BOUNDARY_CAN_NETWORK : 0;
 	vm_snapshots_sweep(v);
 	v->templates = templates_new(&host);

@@ -15,7 +15,6 @@ struct vm {
 	struct qemu_host qemu;
 	bool tap;
 	char *data, *folder, *kernel;
-	char *no_kvm; /* why machines are emulated; NULL where that was not known at the start */
 	int initrd;
 	uint64_t tsc_khz;
 	struct templates *templates;
