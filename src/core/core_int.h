@@ -50,6 +50,7 @@ struct run {
 	bool cold;               /* ended, and its output is only in the store or its files */
 	bool finishing;          /* its end is known, the reason (oom) still asked for */
 	bool stdin_open;
+	bool taken;              /* it has an interpreter that was started ahead, which has not answered yet */
 	bool unsaved;            /* ended, but not in the store yet */
 	bool to_save;            /* in the core's list of these */
 	bool to_record;          /* begun, and in the core's list of those of which the store does not know */
@@ -86,6 +87,8 @@ struct sandbox {
 	size_t live_runs;
 	uint64_t oom_kills;        /* seen so far */
 	struct more *more;         /* what the audit log has not heard one by one; or NULL */
+	uint64_t shape;            /* which kind of ready sandboxes it is one of (pool.c); 0 = none */
+	uint64_t ahead_ms;         /* since when a Python waits in it (ahead.h); 0 = none */
 	uint64_t run_reserved;     /* numbers below are reserved in the store, RUN_NUMBERS_RESERVED at a time */
 	uint64_t active_saved_ms;
 	bool counted;              /* in core->creating */
@@ -240,10 +243,14 @@ struct claim {
 	char id[37];       /* which is its host name, too, until it is told another one */
 	struct link *link; /* NULL: the boundary is still making it, and lifecycle_made will be called */
 	bool ready;        /* its guest has said hello */
+	bool ahead;        /* a Python waits in it */
+	uint64_t shape;    /* also when there is none to claim */
 };
 /* A sandbox of this shape that is ready, or is being made (spec's id and hostname do not count). False: there is none. Either way the
  * shape has been asked for, and is kept filled for a while. */
 bool pool_claim(struct core *c, struct boundary *b, const struct boundary_spec *spec, struct claim *ret);
+/* The first thing done in a sandbox of that shape was to run Python code: the next ones have one waiting (ahead.h). */
+void pool_wants_ahead(struct core *c, uint64_t shape);
 void pool_refill(struct core *c); /* in a quiet moment, or at once when few are left */
 void pool_close_handle(struct core *c, uv_close_cb closed); /* after the drain; its handle's data is the core */
 bool pool_exit(struct core *c, const char *id, const char *reason); /* false: it is none of the pool */

@@ -1,6 +1,7 @@
 /* What a create is made of: the request checked and completed, the shape a boundary is asked for, the record; then a ready sandbox is
  * claimed or the transition begins (core/lifecycle.c). */
 #include "base/log.h"
+#include "core/ahead.h"
 #include "core/core_int.h"
 #include "core/secret.h"
 #include "model/policy.h"
@@ -319,7 +320,9 @@ void core_create_from(struct core *c, const char *tenant, const char *key_id, co
 		return;
 	}
 	s = core_add(c, &row);
-	s->row.next_run = 1; /* the store holds the end of what is reserved: the first run need not write it */
+	s->shape = claim.shape;
+	s->ahead_ms = claimed && claim.ahead ? now_ms() : 0;
+	s->row.next_run = s->ahead_ms ? AHEAD_RUN + 1 : AHEAD_RUN; /* the store holds the end of what is reserved: the first run need not write it */
 	s->boundary = b;
 	core_emit(c, "sandbox.created", s, SANDBOX_CREATING, NULL);
 	if (from)

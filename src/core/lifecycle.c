@@ -151,6 +151,7 @@ static void drop_link(struct sandbox *s)
 	struct link *l = take_ptr(&s->link);
 
 	s->hello = false;
+	s->ahead_ms = 0;
 	s->hello_deadline_ms = 0;
 	if (l)
 		link_free(l);

@@ -374,6 +374,11 @@ static void send_plain(struct link *l, uint8_t type, uint8_t channel, uint64_t r
 	pump_kick(p);
 }
 
+void link_run_take(struct link *l, uint64_t run, uint64_t timeout_ms)
+{
+	send_plain(l, GUEST_RUN_TAKE, 0, run, &timeout_ms, sizeof timeout_ms);
+}
+
 void link_run_attach(struct link *l, uint64_t run, uint64_t stdout_offset, uint64_t stderr_offset)
 {
 	uint64_t offsets[2] = { stdout_offset, stderr_offset };

@@ -78,6 +78,9 @@ struct link_run_spec {
 /* (A closed link ignores the call: on_closed is the answer.) sh, bash and python run a script by its /dev/fd path; node does not, for it
  * wants to resolve it: give it a suffix. */
 void link_run_start(struct link *l, uint64_t run, const struct link_run_spec *spec);
+/* A run that was started ahead of its time, with its stdin open, begins now: its duration and its time limit count from here, and
+ * on_run_started comes again, unless it has ended. */
+void link_run_take(struct link *l, uint64_t run, uint64_t timeout_ms);
 /* Go on delivering from these offsets (bytes the daemon already has are not sent again). */
 void link_run_attach(struct link *l, uint64_t run, uint64_t stdout_offset, uint64_t stderr_offset);
 /* The daemon has stream bytes before `offset` safe; the guest may forget them and read on. Cheap; batched. */

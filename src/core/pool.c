@@ -7,6 +7,7 @@
  * as it does everything without a record. Claiming is the daemon's own work only: its id and its open connection are given away. One that is
  * still being made is given away as well: to begin another one beside it would only make both late. */
 #include "base/log.h"
+#include "core/ahead.h"
 #include "core/core_int.h"
 
 #include <errno.h>
@@ -23,6 +24,7 @@ struct spare {
 	struct link *link;
 	bool ready;             /* the guest has said hello */
 	bool warming;           /* it runs what the boundary has for that (WARM_RUN) */
+	bool ahead;             /* and a Python waits there */
 	uint64_t deadline_ms;   /* until it does; 0 while the boundary is at it, which always answers */
 	struct spare *prev, *next;
 };
@@ -36,6 +38,8 @@ struct shape {
 	size_t n;
 	size_t fixed;              /* what the operator wants; found out by each sweep */
 	char why[200];             /* the last one did not come up; empty: it did */
+	uint64_t serial;
+	uint64_t ahead_ms;         /* when somebody last began with Python code; 0 = nobody has */
 	bool automatic;            /* also kept filled because it was asked for lately */
 	uint64_t asked_ms, retry_ms, rest_ms; /* not before retry_ms and rest_ms is one made */
 	struct shape *prev, *next;
@@ -53,6 +57,7 @@ struct pool {
 	uv_timer_t rest;
 	struct shape *shapes; /* the one asked for last comes first */
 	struct standing *standing;
+	uint64_t shapes_made;
 	size_t leaving;       /* destroys under way */
 	bool draining;
 	void (*drained)(void *ctx);
@@ -124,6 +129,7 @@ static struct shape *shape_new(struct pool *p, struct boundary *b, const struct 
 	struct shape *s = xcalloc(1, sizeof *s);
 
 	s->pool = p;
+	s->serial = ++p->shapes_made;
 	s->boundary = b;
 	s->spec = (struct boundary_spec){
 		.image_digest = xstrdup(spec->image_digest),
@@ -205,6 +211,16 @@ static void refused(struct spare *sp, const char *why)
 
 /* --- coming --- */
 
+static void start_ahead(struct spare *sp)
+{
+	const struct shape *s = sp->shape;
+
+	if (sp->ahead || !sp->ready || !s->ahead_ms || now_ms() - s->ahead_ms > LEASE_MS)
+		return;
+	sp->ahead = true;
+	ahead_start(sp->link, s->spec.user);
+}
+
 static void on_hello(void *ctx, const struct link_run_state *known, size_t n)
 {
 	struct spare *sp = ctx;
@@ -218,6 +234,7 @@ static void on_hello(void *ctx, const struct link_run_state *known, size_t n)
 	}
 	sp->ready = true;
 	sp->shape->why[0] = '\0';
+	start_ahead(sp);
 	pool_refill(sp->shape->pool->core);
 }
 
@@ -240,13 +257,18 @@ static void ignore_output(void *ctx, uint64_t run, int stream, uint64_t offset, 
 	ignore_run(ctx, run);
 }
 
-/* How it ended is all the same: an image need not have the program. */
-static void on_warm(void *ctx, uint64_t run, const struct link_run_end *end)
+/* How the boundary's one ended is all the same: an image need not have the program. Nor a Python. */
+static void on_spare_run_end(void *ctx, uint64_t run, const struct link_run_end *end)
 {
 	struct spare *sp = ctx;
 
 	(void)end;
-	sp->warming = false;
+	if (run == WARM_RUN) {
+		sp->warming = false;
+	} else if (run == AHEAD_RUN && sp->ahead) {
+		sp->ahead = false;
+		sp->shape->ahead_ms = 0;
+	}
 	link_run_release(sp->link, run);
 }
 
@@ -263,7 +285,7 @@ static const struct link_events spare_link_events = {
 	.on_run_started = ignore_run,
 	.on_run_output = ignore_output,
 	.on_run_stdin_room = ignore_run,
-	.on_run_end = on_warm,
+	.on_run_end = on_spare_run_end,
 	.on_session_end = ignore_session,
 	.on_closed = on_closed,
 };
@@ -355,6 +377,10 @@ static void fill(struct pool *p)
 	if (p->draining || p->core->lists_pending || p->core->creating)
 		return;
 	DL_FOREACH (p->shapes, s) {
+		struct spare *sp;
+		DL_FOREACH (s->spares, sp) { /* made before anybody began with Python code */
+			start_ahead(sp);
+		}
 		if (may_be_filled(s, now) && !making(p, s->boundary))
 			make_one(s);
 	}
@@ -393,14 +419,25 @@ bool pool_claim(struct core *c, struct boundary *b, const struct boundary_spec *
 	s->asked_ms = now_ms();
 	s->rest_ms = s->asked_ms + b->ops->spare_rest_ms;
 	forget_idlest(p);
+	ret->shape = s->serial;
 	if (!s->spares)
 		return false;
 	if (s->spares->warming)
 		link_run_release(s->spares->link, WARM_RUN);
-	*ret = (struct claim){ .link = take_ptr(&s->spares->link), .ready = s->spares->ready };
+	*ret = (struct claim){ .link = take_ptr(&s->spares->link), .ready = s->spares->ready, .ahead = s->spares->ahead, .shape = s->serial };
 	memcpy(ret->id, s->spares->id, sizeof ret->id);
 	spare_free(s->spares);
 	return true;
+}
+
+void pool_wants_ahead(struct core *c, uint64_t shape)
+{
+	struct shape *s;
+
+	DL_FOREACH (c->pool->shapes, s) {
+		if (s->serial == shape)
+			s->ahead_ms = now_ms();
+	}
 }
 
 static bool running_short(const struct pool *p)

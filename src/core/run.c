@@ -11,6 +11,7 @@
  * Readers (followers) have their own position in the spool and are fed from the loop, never from inside a call of theirs:
  * a slow one holds up nobody. An ended run becomes "cold" after a while: its output leaves memory and is read back on demand. */
 #include "base/log.h"
+#include "core/ahead.h"
 #include "core/core_int.h"
 #include "core/secret.h"
 
@@ -231,9 +232,16 @@ static int start(struct sandbox *s, const struct run_spec *spec, bool kernel, st
 	}
 	if ((rc = command_build(spec, &cmd, e)) < 0)
 		return rc;
+	sandbox_env(s, &env);
+	for (size_t i = 0; i < spec->env.n; i++)
+		pairs_add(&env, spec->env.v[i].key, spec->env.v[i].value);
+	bool suits = ahead_suits(s, spec, &cmd, &env);
+	if (suits && (s->ahead_ms || s->row.next_run == AHEAD_RUN))
+		pool_wants_ahead(s->core, s->shape);
+	bool ahead = ahead_take(s, suits && cmd.stdin_bytes.n <= link_run_stdin_room(s->link, AHEAD_RUN));
 	struct run_row row = {
 		.sandbox_id = xstrdup(s->row.id),
-		.number = next_number(s),
+		.number = ahead ? AHEAD_RUN : next_number(s),
 		.session = xstrdup(spec->session),
 		.display = run_spec_display(spec),
 		.idempotency_key = xstrdup(spec->idempotency_key),
@@ -245,19 +253,19 @@ static int start(struct sandbox *s, const struct run_spec *spec, bool kernel, st
 	};
 	bool first = spec->idempotency_key; /* such a one may never be begun twice, whenever we die */
 	if (first && (rc = store_run_put(s->core->o.store, &row)) < 0) {
+		if (ahead)
+			link_run_release(s->link, AHEAD_RUN);
 		run_row_done(&row);
+		pairs_done(&env);
 		command_done(&cmd);
 		return err_sys(e, ERR_UNAVAILABLE, -rc, "the run cannot be recorded");
 	}
 	r = run_add(s, &row);
+	r->taken = ahead;
 	r->stdin_open = spec->stdin_open || spec->pty;
 	r->link_seq = s->link_seq;
 	s->live_runs++;
 	sandbox_touch(s);
-
-	sandbox_env(s, &env);
-	for (size_t i = 0; i < spec->env.n; i++)
-		pairs_add(&env, spec->env.v[i].key, spec->env.v[i].value);
 	struct link_run_spec ls = {
 		.argv = (const char *const *)cmd.argv,
 		.script = cmd.script,
@@ -274,7 +282,10 @@ static int start(struct sandbox *s, const struct run_spec *spec, bool kernel, st
 		.cols = spec->cols ? spec->cols : 80,
 		.timeout_ms = spec->timeout_ms,
 	};
-	link_run_start(s->link, r->number, &ls);
+	if (ahead)
+		ahead_run(s, &cmd, spec->timeout_ms);
+	else
+		link_run_start(s->link, r->number, &ls);
 	pairs_done(&env);
 	command_done(&cmd);
 	/* Written while the guest is at it already. If we die in between, the guest is told to cancel a run that nobody knows. */
@@ -306,6 +317,8 @@ void run_on_started(void *ctx, uint64_t number)
 {
 	struct run *r = find_number(ctx, number);
 
+	if (r)
+		r->taken = false;
 	if (r && r->row.state == RUN_QUEUED)
 		r->row.state = RUN_RUNNING;
 }
@@ -491,8 +504,13 @@ void run_on_end(void *ctx, uint64_t number, const struct link_run_end *end)
 	struct sandbox *s = ctx;
 	struct run *r = find_number(s, number);
 
+	if (!r && number == AHEAD_RUN)
+		ahead_drop(s);
 	if (!r || run_ended(r) || r->finishing)
 		return;
+	struct link_run_end never = { .failed = true, .errnum = ESRCH, .message = "the interpreter that had been started for it has ended before it" };
+	if (r->taken)
+		end = &never;
 	bool killed = end->signal == SIGKILL && !end->timed_out && !end->canceled;
 	if (killed)
 		record(r); /* the reason must be asked for, and it may be a while */
@@ -612,6 +630,8 @@ void runs_sweep(struct sandbox *s)
 {
 	struct run *r, *next;
 	uint64_t now = now_ms();
+
+	ahead_sweep(s);
 
 	HASH_ITER (hh, s->runs, r, next) {
 		if (!run_ended(r) || r->finishing || r->cold || r->followers || now - r->used_ms < COLD_AFTER_MS)

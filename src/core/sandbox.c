@@ -1,4 +1,5 @@
 /* What can be asked of a sandbox and changed about it without a change of its state. */
+#include "core/ahead.h"
 #include "core/core_int.h"
 #include "core/secret.h"
 #include "model/policy.h"
@@ -327,6 +328,7 @@ struct link_op *sandbox_op(struct sandbox *s, const struct op_spec *spec, const 
 	if (core_audit_ready(s->core, e) < 0)
 		return NULL;
 	sandbox_touch(s);
+	ahead_drop_for(s, spec);
 	if (!filled.user)
 		filled.user = s->row.user;
 	if (!filled.cwd)

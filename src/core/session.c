@@ -2,6 +2,7 @@
  *
  * A dead session stays listed, with its commands, until it is deleted or the sandbox stops, so that its last exit code and output
  * can still be asked for. */
+#include "core/ahead.h"
 #include "core/core_int.h"
 #include "core/secret.h"
 
@@ -151,6 +152,7 @@ void session_create(struct sandbox *s, const char *id, const char *cwd, const st
 	sandbox_touch(s);
 	struct session_row row = { .sandbox_id = s->row.id, .id = (char *)(uintptr_t)id, .alive = true, .created_ms = now_unix_ms() };
 	store_session_put(s->core->o.store, &add(s, &row)->row);
+	ahead_drop(s);
 	sandbox_env(s, &all);
 	for (size_t i = 0; env && i < env->n; i++)
 		pairs_add(&all, env->v[i].key, env->v[i].value);

@@ -128,7 +128,7 @@ static int setup_request(struct guest *g, uint64_t id, struct str message)
 
 /* Frames with a payload of fixed length: that length + 1. The others have 0 here and are looked at by who takes them. */
 static const uint8_t fixed_length[GUEST_TYPE_END] = {
-	[GUEST_RUN_ATTACH] = 17,  [GUEST_RUN_ACK] = 9,       [GUEST_OP_CREDIT] = 9,  [GUEST_RUN_SIGNAL] = 5, [GUEST_RUN_RESIZE] = 5,
+	[GUEST_RUN_TAKE] = 9,     [GUEST_RUN_ATTACH] = 17,  [GUEST_RUN_ACK] = 9,       [GUEST_OP_CREDIT] = 9,  [GUEST_RUN_SIGNAL] = 5, [GUEST_RUN_RESIZE] = 5,
 	[GUEST_RUN_RELEASE] = 1,  [GUEST_RUN_STDIN_EOF] = 1, [GUEST_RUN_CANCEL] = 1, [GUEST_OP_EOF] = 1,     [GUEST_OP_CANCEL] = 1,
 };
 
@@ -143,6 +143,9 @@ static int take_frame(struct guest *g, const struct guest_frame *f, struct str m
 	switch ((enum guest_type)f->type) {
 	case GUEST_RUN_START:
 		return run_request(g, f->id, m);
+	case GUEST_RUN_TAKE:
+		run_take(g, f->id, guest_u64(m.p));
+		return 0;
 	case GUEST_RUN_ATTACH:
 		return run_attach(g, f->id, guest_u64(m.p), guest_u64(m.p + 8));
 	case GUEST_RUN_ACK:

@@ -426,6 +426,19 @@ void run_begin(struct run *r)
 		timer_set(&r->g->loop, &r->tell, r->started_ms + STARTED_WITHIN_MS);
 }
 
+void run_take(struct guest *g, uint64_t id, uint64_t timeout_ms)
+{
+	struct run *r = run_find(g, id);
+
+	if (!r || r->state != RUN_ALIVE || r->session)
+		return;
+	r->timeout_ms = timeout_ms;
+	r->started_told = false;
+	timer_stop(&r->tell);
+	timer_stop(&r->limit);
+	run_begin(r);
+}
+
 static void tell_timer(struct timer *t)
 {
 	run_tell(container_of(t, struct run, tell));

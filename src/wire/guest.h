@@ -64,6 +64,7 @@ enum guest_type {
 	GUEST_OP_OPEN,        /* request */
 	GUEST_OP_CANCEL,
 	GUEST_SETUP,          /* request; id = serial. Only to the guest of a virtual machine */
+	GUEST_RUN_TAKE,       /* u64 time limit in ms: the run begins now */
 	/* both ways */
 	GUEST_OP_DATA = 24,   /* bytes */
 	GUEST_OP_EOF,

@@ -351,6 +351,32 @@ static void terminals(void **state)
 	assert_int_equal(r->end.signal, SIGINT);
 }
 
+/* One that was started ahead of its time: its limit and its duration count from when it is taken. */
+static void a_run_is_taken_later(void **state)
+{
+	(void)state;
+	struct got_run *r = drive_start(d, &(struct link_run_spec){ .argv = ARGV("cat"), .stdin_open = true });
+	assert_true(drive_until(d, &r->started));
+	drive_for(d, 700);
+	r->started = false;
+	uint64_t taken = now_ms();
+	link_run_take(d->link, r->id, 0);
+	assert_int_equal(link_run_stdin(d->link, r->id, STR("given")), 0);
+	link_run_stdin_eof(d->link, r->id);
+	assert_true(drive_until(d, &r->ended));
+	assert_true(r->started && got_is(r, 0, "given", ""));
+	assert_true(r->end.duration_ms <= now_ms() - taken);
+	r = drive_start(d, &(struct link_run_spec){ .argv = ARGV("sh", "-c", "sleep 7784 & cat"), .stdin_open = true });
+	assert_true(drive_until(d, &r->started));
+	link_run_take(d->link, r->id, 200);
+	assert_true(drive_until(d, &r->ended));
+	assert_true(r->end.timed_out);
+	assert_int_equal(living("7784"), 0);
+	link_run_take(d->link, r->id, 1); /* has ended, and is left alone */
+	link_run_take(d->link, 123456, 1);
+	assert_true(got_is(drive_sh(d, "echo on"), 0, "on\n", ""));
+}
+
 static void release_of_a_living_run(void **state)
 {
 	(void)state;
@@ -384,6 +410,7 @@ const struct CMUnitTest run_tests[] = {
 	cmocka_unit_test(attach_to_the_unknown),
 	cmocka_unit_test(scripts_by_descriptor),
 	cmocka_unit_test(terminals),
+	cmocka_unit_test(a_run_is_taken_later),
 	cmocka_unit_test(release_of_a_living_run),
 };
 const size_t run_tests_n = ARRAY_LEN(run_tests);

@@ -142,6 +142,8 @@ static void what_sudo_started_ends_with_the_run(void **state)
 	assert_true(drive_until(&d, &r->ended));
 	assert_true(r->end.timed_out);
 	assert_true(got_is(r, 137, "up\n", NULL));
+	for (int i = 0; i < 50 && living("[s]leep 7781"); i++) /* killed, and dying */
+		drive_for(&d, 20);
 	assert_int_equal(living("[s]leep 7781"), 0);
 	/* a signal to the sudo alone reaches its command */
 	r = drive_start(&d, &(struct link_run_spec){ .argv = ARGV("sudo", "sh", "-c", "trap 'exit 5' TERM; echo up; while :; do sleep 0.05; done") });
@@ -172,6 +174,8 @@ static void sudo_has_a_terminal(void **state)
 	assert_int_equal(link_run_stdin(d.link, r->id, STR("\003")), 0); /* ^C */
 	assert_true(drive_until(&d, &r->ended));
 	assert_int_equal(r->end.exit_code, 128 + SIGINT);
+	for (int i = 0; i < 50 && living("[s]leep 7782"); i++)
+		drive_for(&d, 20);
 	assert_int_equal(living("[s]leep 7782"), 0);
 	r = drive_start(&d, &(struct link_run_spec){ .argv = ARGV("sudo", "sh", "-c", "trap 'stty size; exit 6' WINCH; echo up; while :; do sleep 0.05; done"), .pty = true, .stdin_open = true });
 	while (!r->out[0].len)

@@ -1,0 +1,71 @@
+#include "core/ahead.h"
+
+enum { WAITS_MS = 600000 /* then its memory is worth more */ };
+
+/* What core/command.c starts for Python code that does not want its input. */
+static const char *const program[] = { "python3", "-u", "-", NULL };
+
+void ahead_start(struct link *l, const char *user)
+{
+	struct pairs none = { 0 };
+
+	link_run_start(l, AHEAD_RUN, &(struct link_run_spec){ .argv = program, .env = &none, .user = user, .stdin_open = true });
+}
+
+static bool same_program(char *const *argv)
+{
+	size_t i = 0;
+
+	for (; argv[i] && program[i]; i++)
+		if (!streq(argv[i], program[i]))
+			return false;
+	return !argv[i] && !program[i];
+}
+
+bool ahead_suits(const struct sandbox *s, const struct run_spec *spec, const struct command *cmd, const struct pairs *env)
+{
+	if (spec->language != CODE_PYTHON || spec->session || spec->pty || spec->merge_stderr || spec->stdin_open || spec->cwd || s->row.spec.workdir)
+		return false;
+	return env->n == 0 && (!spec->user || streq(spec->user, s->row.user)) && same_program(cmd->argv) && cmd->stdin_bytes.n > 0;
+}
+
+bool ahead_take(struct sandbox *s, bool suits)
+{
+	if (!s->ahead_ms)
+		return false;
+	if (!suits) {
+		ahead_drop(s);
+		return false;
+	}
+	s->ahead_ms = 0;
+	return true;
+}
+
+void ahead_run(struct sandbox *s, const struct command *cmd, uint64_t timeout_ms)
+{
+	link_run_take(s->link, AHEAD_RUN, timeout_ms);
+	(void)link_run_stdin(s->link, AHEAD_RUN, cmd->stdin_bytes); /* ended by itself: its end is on its way */
+	link_run_stdin_eof(s->link, AHEAD_RUN);
+}
+
+void ahead_drop(struct sandbox *s)
+{
+	if (s->ahead_ms && s->link)
+		link_run_release(s->link, AHEAD_RUN);
+	s->ahead_ms = 0;
+}
+
+void ahead_drop_for(struct sandbox *s, const struct op_spec *spec)
+{
+	static const bool changes[] = { [OP_WRITE] = true,  [OP_MKDIR] = true,   [OP_REMOVE] = true, [OP_MOVE] = true,
+		                        [OP_CHMOD] = true,  [OP_REPLACE] = true, [OP_SYNC] = false };
+
+	if (changes[spec->kind])
+		ahead_drop(s);
+}
+
+void ahead_sweep(struct sandbox *s)
+{
+	if (s->ahead_ms && now_ms() - s->ahead_ms > WAITS_MS)
+		ahead_drop(s);
+}
