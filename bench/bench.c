@@ -208,10 +208,10 @@ static void bench_code(struct caisson *c, int rounds)
 		double other = spawn_and_wait(python_argv);
 		if (i < 0)
 			continue;
-		add(&ours, ms);
-		add(&bare, other);
+		series_add(&ours, ms);
+		series_add(&bare, other);
 	}
-	report("claim + Python code + result, an interpreter waiting", "python3 -c 'print(1)'", &ours, &bare, 0.15);
+	series_report("claim + Python code + result, an interpreter waiting", "python3 -c 'print(1)'", &ours, &bare, 0.15);
 }
 
 /* --- files --- */
@@ -349,7 +349,7 @@ int main(int argc, char **argv)
 			bench_python(c, 100);
 	}
 	if (!*only || streq(only, "code")) {
-		head("Code");
+		series_head("Code");
 		bench_code(c, 100);
 	}
 	if (!*only || streq(only, "files")) {
