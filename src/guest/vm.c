@@ -306,18 +306,28 @@ static int limit_processes(const struct guest *g, uint64_t pids)
 
 /* --- names --- */
 
-/* Into a plain file that is there, which is cheaper than a new one on an overlay. Else whatever a tenant has put there goes, and is never
- * followed. An image without /etc has nobody who looks there. */
-static int replace_text(const char *path, const char *text)
+/* Into a plain file of ours that is there, which is cheaper than a new one on an overlay: 1. 0: there is none, so whatever a tenant has put there is
+ * to go. Nothing is followed. */
+static int write_in_place(const char *path, const char *text)
 {
 	struct stat st;
 	ssize_t n = (ssize_t)strlen(text);
 	auto_fd int fd = open(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 
-	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1)
-		return pwrite(fd, text, (size_t)n, 0) != n || (st.st_size > n && ftruncate(fd, n) < 0) ? -EIO : 0;
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1 || st.st_uid != 0 || st.st_gid != 0)
+		return 0;
+	return pwrite(fd, text, (size_t)n, 0) != n || (st.st_size > n && ftruncate(fd, n) < 0) ? -EIO : 1;
+}
+
+/* An image without /etc has nobody who looks there. */
+static int replace_text(const char *path, const char *text)
+{
+	int r = write_in_place(path, text);
+
+	if (r != 0)
+		return MIN(r, 0);
 	(void)unlink(path);
-	int r = write_text(path, text, O_CREAT | O_EXCL | O_NOFOLLOW);
+	r = write_text(path, text, O_CREAT | O_EXCL | O_NOFOLLOW);
 	return r == -ENOENT || r == -ENOTDIR ? 0 : r;
 }
 
@@ -407,12 +417,17 @@ static int permit_sudo(struct guest *g, bool yes)
 	struct err e;
 
 	g->opt.no_new_privs = !yes;
+	yes = yes && user_find(g->opt.user, &u, &e) == 0;
+	if (yes)
+		snprintf(text, sizeof text, sudoers, u.uid);
+	int r = yes ? write_in_place(path, text) : 0;
+	if (r != 0)
+		return MIN(r, 0);
 	if (unlink(path) < 0 && errno != ENOENT)
 		return errno == ENOTDIR ? 0 : -errno;
-	if (!yes || user_find(g->opt.user, &u, &e) < 0)
+	if (!yes)
 		return 0;
-	snprintf(text, sizeof text, sudoers, u.uid);
-	int r = write_text(path, text, O_CREAT | O_EXCL | O_NOFOLLOW);
+	r = write_text(path, text, O_CREAT | O_EXCL | O_NOFOLLOW);
 	if (r == 0 && chmod(path, 0440) < 0)
 		r = -errno;
 	return r == -ENOENT ? 0 : r;

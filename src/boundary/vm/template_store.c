@@ -78,7 +78,7 @@ char *template_fixed(const struct template_host *h)
 
 	buf_init(&b, 65536);
 	(void)process_boot_id(boot);
-	(void)buf_addf(&b, "2 %s ", boot); /* the first is the number of how templates are made */
+	(void)buf_addf(&b, "3 %s ", boot); /* the first is the number of how templates are made */
 	add_processor(&b);
 	add_initrd(&b, h->initrd);
 	return buf_take(&b);
