@@ -9,14 +9,18 @@
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/if_tun.h>
+#include <linux/ioctl.h>
 #include <linux/seccomp.h>
+#include <linux/sockios.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum verdict { REFUSE, ALLOW, NO_SUCH, KILL, CLONE, THREAD, SOCKET, IOCTL, PERSONALITY, MKNOD, MKNODAT };
+enum verdict { REFUSE, ALLOW, NO_SUCH, KILL, CLONE, THREAD, SOCKET, IOCTL, VMM_IOCTL, PERSONALITY, MKNOD, MKNODAT };
 
 #ifdef __x86_64__
 #define ARCH	AUDIT_ARCH_X86_64
@@ -78,6 +82,20 @@ static void socket_rule(void)
 	ret(RET_ERRNO(EPROTONOSUPPORT));
 }
 
+static void ioctl_rule(bool vmm)
+{
+#define X(request) (unsigned)request,
+	static const unsigned more[] = { SECCOMP_VMM_IOCTL_REFUSED(X) };
+#undef X
+
+	load_arg(1);
+	ret_if(SECCOMP_TIOCSTI, RET_ERRNO(EPERM));
+	ret_if(SECCOMP_TIOCLINUX, RET_ERRNO(EPERM));
+	for (size_t i = 0; vmm && i < sizeof more / sizeof *more; i++)
+		ret_if(more[i], RET_ERRNO(EPERM));
+	ret(SECCOMP_RET_ALLOW);
+}
+
 static void mknod_rule(unsigned arg)
 {
 	load_arg(arg);
@@ -121,10 +139,10 @@ static void leaf(enum verdict v)
 		socket_rule();
 		break;
 	case IOCTL:
-		load_arg(1);
-		ret_if(SECCOMP_TIOCSTI, RET_ERRNO(EPERM));
-		ret_if(SECCOMP_TIOCLINUX, RET_ERRNO(EPERM));
-		ret(SECCOMP_RET_ALLOW);
+		ioctl_rule(false);
+		break;
+	case VMM_IOCTL:
+		ioctl_rule(true);
 		break;
 	case PERSONALITY:
 		load_arg(0);
@@ -186,6 +204,7 @@ static void judge_for_vmm(void)
 	SECCOMP_VMM_REFUSED(X)
 #undef X
 	verdicts[__NR_clone] = THREAD;
+	verdicts[__NR_ioctl] = VMM_IOCTL;
 }
 
 int main(int argc, char **argv)

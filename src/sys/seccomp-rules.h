@@ -130,6 +130,13 @@
 #define SECCOMP_VMM_REFUSED(X) SECCOMP_VMM_REFUSED_COMMON(X) SECCOMP_VMM_REFUSED_ARCH(X)
 #define SECCOMP_CLONE_THREAD 0x00010000u /* without it -> EPERM */
 
+/* X(request): of its tap a QEMU sets offloads and sizes. What would change the device for others, keep it when QEMU has gone, look into its namespace or
+ * give it a program is not its business. Names of linux/if_tun.h and linux/sockios.h. */
+#define SECCOMP_VMM_IOCTL_REFUSED(X)                                                                                           \
+	X(TUNSETDEBUG) X(TUNSETIFF) X(TUNSETPERSIST) X(TUNSETOWNER) X(TUNSETLINK) X(TUNSETGROUP) X(TUNSETTXFILTER)                \
+	X(TUNATTACHFILTER) X(TUNDETACHFILTER) X(TUNSETQUEUE) X(TUNSETIFINDEX) X(TUNSETSTEERINGEBPF) X(TUNSETFILTEREBPF)          \
+	X(TUNSETCARRIER) X(TUNGETDEVNETNS) X(SIOCSIFHWADDR)
+
 /* The rules on arguments compare the low 32 bits: that is what the kernel looks at, and a 64-bit compare is passed by setting a
  * high bit (CVE-2019-10063). */
 #define SECCOMP_CLONE_REFUSED 0x7e020000u /* NEWNS NEWCGROUP NEWUTS NEWIPC NEWUSER NEWPID NEWNET -> EPERM */

@@ -11,7 +11,10 @@
 
 #include <errno.h>
 #include <linux/audit.h>
+#include <linux/if_tun.h>
+#include <linux/ioctl.h>
 #include <linux/seccomp.h>
+#include <linux/sockios.h>
 #include <seccomp.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -196,6 +199,32 @@ static void a_vmm_may_do_less(void **state)
 #endif
 }
 
+/* With the high half of the request set, too, which the kernel does not look at. */
+static void a_vmm_does_with_its_tap_what_it_has_to(void **state)
+{
+	static const uint64_t needed[] = { TUNGETFEATURES, TUNGETIFF, TUNSETOFFLOAD, TUNSETSNDBUF, TUNSETVNETHDRSZ, TUNSETVNETLE },
+			      refused[] = {
+#define X(request) request,
+				      SECCOMP_VMM_IOCTL_REFUSED(X)
+#undef X
+			      };
+	struct seccomp_data d = { .nr = __NR_ioctl, .arch = NATIVE_ARCH };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+		for (uint64_t high = 0; high <= 1ULL << 63; high += 1ULL << 63) {
+			d.args[1] = refused[i] | high;
+			assert_int_equal(interpret(seccomp_vmm_program, seccomp_vmm_program_len, &d), SECCOMP_RET_ERRNO | EPERM);
+			assert_int_equal(interpret(seccomp_program, seccomp_program_len, &d), SECCOMP_RET_ALLOW);
+			if (high)
+				break;
+		}
+	for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+		d.args[1] = needed[i];
+		assert_int_equal(interpret(seccomp_vmm_program, seccomp_vmm_program_len, &d), SECCOMP_RET_ALLOW);
+	}
+}
+
 static void foreign_entries_die(void **state)
 {
 	const uint64_t none[6] = { 0 };
@@ -302,6 +331,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_number_gets_the_same_verdict),
 		cmocka_unit_test(a_vmm_may_do_less),
+		cmocka_unit_test(a_vmm_does_with_its_tap_what_it_has_to),
 		cmocka_unit_test(foreign_entries_die),
 		cmocka_unit_test(what_must_never_be_allowed),
 		cmocka_unit_test(terminals_and_sockets),
