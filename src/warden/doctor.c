@@ -7,6 +7,7 @@
 #include "sys/mnt.h"
 #include "sys/process.h"
 #include "warden/gate.h"
+#include "warden/tap.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -157,6 +158,17 @@ static void examine_root_only(struct doctor_report *r, const char *images)
 	      "load the kernel module \"loop\" (modprobe loop) and see that /dev/loop-control is there");
 }
 
+static void examine_taps(struct doctor_report *r)
+{
+	struct err why;
+	bool ok = tap_probe(&why) == 0;
+	struct doctor_line *l = add(r, "network devices of machines", false, ok);
+
+	snprintf(l->detail, sizeof l->detail, "%.*s", (int)sizeof l->detail - 1, ok ? "taps can be made" : why.message);
+	if (!ok)
+		snprintf(l->advice, sizeof l->advice, "without them sandboxes of the vm boundary have no network; load the kernel module tun (modprobe tun)");
+}
+
 static void examine_gates(struct doctor_report *r)
 {
 	struct err why;
@@ -164,7 +176,9 @@ static void examine_gates(struct doctor_report *r)
 	struct doctor_line *l = add(r, "gates to the network", false, ok);
 
 	snprintf(l->detail, sizeof l->detail, "%.*s", (int)sizeof l->detail - 1, ok ? "veth, and nftables with tproxy" : why.message);
-	if (!ok)
+	if (ok)
+		examine_taps(r);
+	else
 		snprintf(l->advice, sizeof l->advice,
 			 "without them sandboxes have no network (mode \"none\"); load the kernel modules veth, nf_tables and nft_tproxy (modprobe), "
 			 "or use a kernel that has them");

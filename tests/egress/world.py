@@ -20,6 +20,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 BUILD = os.environ.get("CAISSON_BUILD", os.path.join(TOP, "build"))
+IMAGES = os.environ.get("CAISSON_IMAGES", "/var/lib/caisson/images")
 CAISSON = os.path.join(BUILD, "src/bin/caisson")
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -36,6 +37,10 @@ def sh(command):
     if done.returncode:
         raise AssertionError(f"{command}: {done.stderr}")
     return done.stdout
+
+
+class Skip(Exception):
+    """Not for this boundary, or not on this host: counts neither way."""
 
 
 class Inside:
@@ -256,7 +261,7 @@ class World:
         self.log = open(os.path.join(self.folder, "log"), "ab")
         self.process = subprocess.Popen(
             ["nsenter", f"--net={self.path('host')}", CAISSON, "serve", "--data", self.data, "--socket", self.socket, "--listen", "none",
-             "--images", os.environ.get("CAISSON_IMAGES", "/var/lib/caisson/images"), "--resolver", "10.77.0.2",
+             "--images", IMAGES, "--resolver", "10.77.0.2",
              "--boundary", self.boundary, *(["--accelerator", "emulated"] if self.boundary == "vm" else []), *self.options, *more],
             stdout=subprocess.PIPE, stderr=self.log, env=env)
         line = self.process.stdout.readline().decode()
@@ -268,6 +273,8 @@ class World:
 
     def ready(self, boundary="process"):
         """A server with the ordinary options, whatever the last test did."""
+        if boundary == "vm" and not machines():
+            raise Skip("there is no QEMU here, no kernel for it, or no /dev/net/tun")
         if not self.process or self.process.poll() is not None or self.more or boundary != self.boundary:
             self.stop()
             self.boundary = boundary
@@ -382,6 +389,10 @@ class Box:
 
     def __exit__(self, *_):
         self.delete()
+
+
+def machines():
+    return all(map(os.path.exists, ("/usr/bin/qemu-system-x86_64", os.path.join(IMAGES, "vm/current"), "/dev/net/tun")))
 
 
 patience = 1  # how many times as long things may take
