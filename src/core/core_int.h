@@ -87,6 +87,7 @@ struct sandbox {
 	size_t live_runs;
 	uint64_t oom_kills;        /* seen so far */
 	struct more *more;         /* what the audit log has not heard one by one; or NULL */
+	bool carrying;             /* being forked with its memory: nothing is acknowledged (carry.h) */
 	uint64_t shape;            /* which kind of ready sandboxes it is one of (pool.c); 0 = none */
 	uint64_t ahead_ms;         /* since when a Python waits in it (ahead.h); 0 = none */
 	uint64_t run_reserved;     /* numbers below are reserved in the store, RUN_NUMBERS_RESERVED at a time */
@@ -103,6 +104,7 @@ struct snapshot {
 	struct core *core;
 	struct snapshot_row row;
 	bool transient; /* of a fork: no row, nobody sees it */
+	struct carried *carried; /* what goes on in what is made from it, or NULL */
 	bool present;   /* what the boundary said at adoption */
 	UT_hash_handle hh; /* by row.id; iteration is in order of creation */
 };
@@ -275,6 +277,7 @@ void runs_free(struct sandbox *s);
 void runs_sweep(struct sandbox *s);
 void runs_save_ended(struct core *c); /* from the loop */
 void runs_record(struct core *c);     /* from the loop, RECORD_AFTER_MS after the first of them began */
+struct run *run_put(struct sandbox *s, struct run_row *take); /* into the table only */
 void run_warm_up(struct run *r); /* an ended run's output is in its spools again */
 #define RUN_OUTPUT_MAX_KERNEL (RUN_OUTPUT_MAX_MAX + 1) /* more than a client may ask for: how a kernel's run is known in the store */
 int run_start_kernel(struct sandbox *s, const struct run_spec *spec, struct run **ret, struct err *e);
@@ -324,6 +327,7 @@ size_t interpreters_resting(struct sandbox *s);            /* live runs that are
 
 /* session.c */
 void sessions_load(struct sandbox *s);
+void session_put(struct sandbox *s, const char *id, uint64_t created_ms); /* one that lives, also in the store */
 void sessions_end(struct sandbox *s); /* the sandbox has stopped: none is left */
 void session_on_end(void *ctx, const char *id, int exit_code);
 

@@ -2,6 +2,7 @@
  * claimed or the transition begins (core/lifecycle.c). */
 #include "base/log.h"
 #include "core/ahead.h"
+#include "core/carry.h"
 #include "core/core_int.h"
 #include "core/secret.h"
 #include "model/policy.h"
@@ -325,6 +326,8 @@ void core_create_from(struct core *c, const char *tenant, const char *key_id, co
 	s->row.next_run = s->ahead_ms ? AHEAD_RUN + 1 : AHEAD_RUN; /* the store holds the end of what is reserved: the first run need not write it */
 	s->boundary = b;
 	core_emit(c, "sandbox.created", s, SANDBOX_CREATING, NULL);
+	if (from && from->carried)
+		carry_give(from->carried, s);
 	if (from)
 		snapshot_used(from);
 	if (claimed)

@@ -44,7 +44,7 @@ static void make_folder(struct sandbox *s)
 
 /* --- making, finding, forgetting --- */
 
-static struct run *run_add(struct sandbox *s, struct run_row *take)
+struct run *run_put(struct sandbox *s, struct run_row *take)
 {
 	struct run *r = xcalloc(1, sizeof *r);
 
@@ -260,7 +260,7 @@ static int start(struct sandbox *s, const struct run_spec *spec, bool kernel, st
 		command_done(&cmd);
 		return err_sys(e, ERR_UNAVAILABLE, -rc, "the run cannot be recorded");
 	}
-	r = run_add(s, &row);
+	r = run_put(s, &row);
 	r->taken = ahead;
 	r->stdin_open = spec->stdin_open || spec->pty;
 	r->link_seq = s->link_seq;
@@ -336,7 +336,7 @@ static void make_durable(struct run *r, int i)
 		r->row.truncated = true;
 	}
 	r->acked[i] = spool_total(&r->out[i]); /* also after a failure: what cannot be kept is counted and said, not waited for */
-	if (s->link)
+	if (s->link && !s->carrying)
 		link_run_ack(s->link, r->number, i + 1, r->acked[i]);
 }
 
@@ -508,9 +508,8 @@ void run_on_end(void *ctx, uint64_t number, const struct link_run_end *end)
 		ahead_drop(s);
 	if (!r || run_ended(r) || r->finishing)
 		return;
-	struct link_run_end never = { .failed = true, .errnum = ESRCH, .message = "the interpreter that had been started for it has ended before it" };
-	if (r->taken)
-		end = &never;
+	static const struct link_run_end never = { .failed = true, .errnum = ESRCH, .message = "the interpreter that had been started for it has ended before it" };
+	end = r->taken ? &never : end;
 	bool killed = end->signal == SIGKILL && !end->timed_out && !end->canceled;
 	if (killed)
 		record(r); /* the reason must be asked for, and it may be a while */
@@ -594,7 +593,7 @@ void runs_hello(struct sandbox *s, const struct link_run_state *known, size_t n)
 static int load_run(void *ctx, struct run_row *row)
 {
 	struct sandbox *s = ctx;
-	struct run *r = run_add(s, row);
+	struct run *r = run_put(s, row);
 
 	free(take_ptr(&r->row.stdout_data));
 	free(take_ptr(&r->row.stderr_data));
@@ -675,7 +674,7 @@ void run_forget(struct run *r, uint64_t offset)
 	if (rc < 0)
 		log_error("sandbox=%s run=%s msg=\"output cannot be given up: %s\"", r->sandbox->row.id, r->id, strerror(-rc));
 	r->acked[0] = MAX(r->acked[0], offset);
-	if (r->sandbox->link && !run_ended(r))
+	if (r->sandbox->link && !r->sandbox->carrying && !run_ended(r))
 		link_run_ack(r->sandbox->link, r->number, LINK_STDOUT, r->acked[0]);
 }
 

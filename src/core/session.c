@@ -30,6 +30,13 @@ static struct session *add(struct sandbox *s, const struct session_row *row)
 	return ss;
 }
 
+void session_put(struct sandbox *s, const char *id, uint64_t created_ms)
+{
+	struct session_row row = { .sandbox_id = s->row.id, .id = (char *)(uintptr_t)id, .alive = true, .created_ms = created_ms };
+
+	store_session_put(s->core->o.store, &add(s, &row)->row);
+}
+
 static void forget(struct sandbox *s, struct session *ss)
 {
 	HASH_DEL(s->sessions, ss);
@@ -150,8 +157,7 @@ void session_create(struct sandbox *s, const char *id, const char *cwd, const st
 		return;
 	}
 	sandbox_touch(s);
-	struct session_row row = { .sandbox_id = s->row.id, .id = (char *)(uintptr_t)id, .alive = true, .created_ms = now_unix_ms() };
-	store_session_put(s->core->o.store, &add(s, &row)->row);
+	session_put(s, id, now_unix_ms());
 	ahead_drop(s);
 	sandbox_env(s, &all);
 	for (size_t i = 0; env && i < env->n; i++)

@@ -7,6 +7,7 @@
  *
  * A fork is a snapshot without a row and a name, as many creates from it, and its end. It makes all children or none. */
 #include "base/log.h"
+#include "core/carry.h"
 #include "core/core_int.h"
 
 #include <errno.h>
@@ -82,6 +83,7 @@ static struct snapshot *add(struct core *c, struct snapshot_row *take)
 static void forget(struct snapshot *p)
 {
 	let_image_go(p);
+	carry_free(p->carried);
 	HASH_DEL(p->core->snapshots, p);
 	snapshot_row_done(&p->row);
 	free(p);
@@ -178,6 +180,8 @@ static void on_taken(void *ctx, const struct err *e, uint64_t bytes)
 	struct sandbox *s = core_find(t->core, NULL, p->row.sandbox_id);
 	struct err why;
 
+	if (s && s->carrying)
+		carry_release(p->carried, s);
 	if (s)
 		lifecycle_release(s, t->generation);
 	if (!e) {
@@ -202,6 +206,8 @@ static void begin(struct taking *t)
 		end_taking(t, &e);
 		return;
 	}
+	if (p->transient && p->row.memory && s->link)
+		p->carried = carry_take(s);
 	s->boundary->ops->snapshot(s->boundary, s->row.id, p->row.id, p->row.memory, p->transient, on_taken, t);
 }
 

@@ -53,6 +53,48 @@ def sh(client, sandbox, text):
     return r["stdout"].split("\n")[:-1]
 
 
+def test_children_of_a_fork_know_what_goes_on_in_them(client):
+    """Commands and sessions of the parent: listed, followed from the start of their output, ended, in each child by itself."""
+    box = new(client)
+    url = f"/v1/sandboxes/{box['id']}"
+    script = "echo before; while [ ! -e /tmp/go ]; do sleep 0.1; done; echo after; cat; exit 5"
+    talks = client.post(url + "/runs", {"shell": script, "detach": True, "stdin_open": True}).json["id"]
+    stays = client.post(url + "/runs", {"shell": "exec sleep 100000", "detach": True}).json["id"]
+    assert client.post(url + "/sessions", {"id": "s"}).status == 201
+    assert client.post(url + "/runs", {"shell": "x=kept", "session": "s"}).json["exit_code"] == 0
+
+    def out(sandbox, run):
+        r = client.get(f"/v1/sandboxes/{sandbox['id']}/runs/{run}/output", {"stream": "stdout"})
+        return r.body.decode()
+
+    def state(sandbox, run):
+        return client.get(f"/v1/sandboxes/{sandbox['id']}/runs/{run}").json
+
+    wait_for(lambda: out(box, talks) == "before\n", PATIENCE)
+    r = client.post(url + "/fork", {"count": 2})
+    assert r.status == 201, r
+    children = r.json["items"]
+    for child in children:
+        at = f"/v1/sandboxes/{child['id']}"
+        wait_for(lambda: client.get(at).json["state"] == "running", PATIENCE)
+        live = {x["id"] for x in client.get(at + "/runs").json["items"] if x["state"] == "running"}
+        assert {talks, stays} <= live
+        assert out(child, talks) == "before\n"
+        assert client.post(at + "/runs", {"shell": "echo $x", "session": "s"}).json["stdout"] == "kept\n"
+    first, second = children
+    sh(client, first, "touch /tmp/go")
+    wait_for(lambda: out(first, talks) == "before\nafter\n", PATIENCE)
+    assert client.call("POST", f"/v1/sandboxes/{first['id']}/runs/{talks}/stdin", body=b"typed", query={"close": "true"}).status in (200, 204)
+    wait_for(lambda: state(first, talks)["state"] == "exited", PATIENCE)
+    assert state(first, talks)["exit_code"] == 5 and out(first, talks) == "before\nafter\ntyped"
+    assert client.delete(f"/v1/sandboxes/{second['id']}/runs/{stays}").status in (200, 202, 204)
+    wait_for(lambda: state(second, stays)["state"] == "exited", PATIENCE)
+    assert state(second, stays)["canceled"]
+    assert sh(client, second, "pgrep -x sleep -a | grep -c 100000 || true") == ["0"]
+    assert state(first, stays)["state"] == state(box, stays)["state"] == "running"
+    assert state(second, talks)["state"] == "running" and out(second, talks) == out(box, talks) == "before\n"
+
+
 def assert_right_time(client, sandbox):
     before = time.time()
     there = float(sh(client, sandbox, "date +%s.%N")[0])
