@@ -337,7 +337,7 @@ static int go_on(struct audit *a, const struct head *h, uint64_t first, struct e
 {
 	auto_free char *text = NULL;
 	char name[NAME_SIZE];
-	size_t n;
+	size_t n = 0;
 	bool reached = false;
 	const char *why;
 
