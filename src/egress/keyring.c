@@ -1,0 +1,176 @@
+#include "egress/keyring.h"
+
+#include <errno.h>
+
+static void put(struct buf *out, const char *key, const char *value)
+{
+	if (value) {
+		buf_addz(out, key);
+		buf_addc(out, '=');
+		(void)buf_add(out, value, strlen(value) + 1);
+	}
+}
+
+static void put_list(struct buf *out, const char *key, char *const *v)
+{
+	for (; v && *v; v++)
+		put(out, key, *v);
+}
+
+static void put_base64(struct buf *out, const char *key, struct str bytes)
+{
+	char *text = xmalloc(4 * ((bytes.n + 2) / 3) + 1);
+
+	base64_encode(bytes.p, bytes.n, text);
+	put(out, key, text);
+	explicit_bzero(text, strlen(text));
+	free(text);
+}
+
+void keyring_put_authority(struct buf *out, struct str certificate_der, struct str key_der)
+{
+	put_base64(out, "certificate", certificate_der);
+	put_base64(out, "signer", key_der);
+}
+
+void keyring_put(struct buf *out, const char *id, const char *placeholder, const struct secret_spec *spec, const char *value)
+{
+	put(out, "secret", id);
+	put(out, "placeholder", placeholder);
+	put(out, "value", value);
+	put_list(out, "host", spec->hosts);
+	put_list(out, "header", spec->headers);
+	put_list(out, "query", spec->query);
+	put_list(out, "method", spec->methods);
+	put_list(out, "path", spec->paths);
+	put(out, "basic", spec->basic ? "1" : NULL);
+	put(out, "aws", spec->aws_key_id);
+}
+
+static int append(char ***list, const char *text)
+{
+	size_t n = 0;
+
+	while (*list && (*list)[n])
+		n++;
+	if (n >= SECRET_LIST_MAX)
+		return -EINVAL;
+	*list = xreallocarray(*list, n + 2, sizeof **list);
+	(*list)[n] = xstrdup(text);
+	(*list)[n + 1] = NULL;
+	return 0;
+}
+
+static int set_once(char **to, const char *text)
+{
+	if (*to)
+		return -EINVAL;
+	*to = xstrdup(text);
+	return 0;
+}
+
+static int begin_key(struct keyring *r, const char *id)
+{
+	if (r->n >= SECRETS_OF_SANDBOX_MAX || strlen(id) >= SECRET_ID_MAX)
+		return -EINVAL;
+	r->v = xreallocarray(r->v, r->n + 1, sizeof *r->v);
+	r->v[r->n] = (struct key){ 0 };
+	memcpy(r->v[r->n].id, id, strlen(id) + 1);
+	r->n++;
+	return 0;
+}
+
+static int take_pair(struct keyring *r, const char *key, const char *value)
+{
+	struct key *k = r->n ? &r->v[r->n - 1] : NULL;
+
+	if (streq(key, "certificate"))
+		return set_once(&r->certificate, value);
+	if (streq(key, "signer"))
+		return set_once(&r->signer, value);
+	if (streq(key, "secret"))
+		return begin_key(r, value);
+	if (!k)
+		return -EINVAL;
+	if (streq(key, "placeholder"))
+		return set_once(&k->placeholder, value);
+	if (streq(key, "value"))
+		return set_once(&k->spec.value, value);
+	if (streq(key, "aws"))
+		return set_once(&k->spec.aws_key_id, value);
+	if (streq(key, "host"))
+		return append(&k->spec.hosts, value);
+	if (streq(key, "header"))
+		return append(&k->spec.headers, value);
+	if (streq(key, "query"))
+		return append(&k->spec.query, value);
+	if (streq(key, "method"))
+		return append(&k->spec.methods, value);
+	if (streq(key, "path"))
+		return append(&k->spec.paths, value);
+	if (!streq(key, "basic"))
+		return -EINVAL;
+	k->spec.basic = true;
+	return 0;
+}
+
+static int finish_keys(struct keyring *r)
+{
+	struct err e;
+
+	for (size_t i = 0; i < r->n; i++) {
+		struct key *k = &r->v[i];
+		if (!k->placeholder || !secret_placeholder_valid(str_of(k->placeholder)) || !k->spec.value || secret_value_check(k->spec.value, &e) < 0 ||
+		    policy_parse(NETWORK_ALLOW, k->spec.hosts, NULL, &k->hosts, &e) < 0)
+			return -EINVAL;
+	}
+	return r->n == 0 || (r->certificate && r->signer) ? 0 : -EINVAL;
+}
+
+int keyring_parse(const char *text, size_t n, struct keyring *ret)
+{
+	struct keyring r = { 0 };
+	const char *p = text, *end = text + n;
+	int rc = n == 0 || end[-1] == '\0' ? 0 : -EINVAL;
+	char key[16];
+
+	while (rc == 0 && p < end) {
+		const char *equals = strchr(p, '=');
+		size_t len = equals ? (size_t)(equals - p) : 0;
+		if (!equals || len >= sizeof key) {
+			rc = -EINVAL;
+			break;
+		}
+		memcpy(key, p, len);
+		key[len] = '\0';
+		rc = take_pair(&r, key, equals + 1);
+		p += strlen(p) + 1;
+	}
+	if (rc == 0)
+		rc = finish_keys(&r);
+	if (rc < 0)
+		keyring_done(&r);
+	else
+		*ret = r;
+	return rc;
+}
+
+void keyring_done(struct keyring *k)
+{
+	for (size_t i = 0; i < k->n; i++) {
+		free(k->v[i].placeholder);
+		secret_spec_done(&k->v[i].spec);
+		policy_done(&k->v[i].hosts);
+	}
+	if (k->signer)
+		explicit_bzero(k->signer, strlen(k->signer));
+	free(k->v);
+	free(k->certificate);
+	free(k->signer);
+	*k = (struct keyring){ 0 };
+}
+
+bool key_is_for(const struct key *k, const char *name, uint16_t port)
+{
+	return policy_judge_name(&k->hosts, name, port, POLICY_TCP) != NULL;
+}

@@ -1,0 +1,110 @@
+/* What the files of the opener share. */
+#ifndef CAISSON_EGRESS_OPENER_INT_H
+#define CAISSON_EGRESS_OPENER_INT_H
+
+#include "egress/opener.h"
+#include "egress/place.h"
+#include "wire/http.h"
+#include "wire/opener.h"
+
+#include <openssl/ssl.h>
+#include <utlist.h>
+
+#define CONNS_MAX 2048
+#define ROOM	  (64U << 10)  /* of plain bytes that wait for one side; more is not read from the other */
+#define OUT_MAX	  (256U << 10) /* a piece and a head may come on top */
+#define LEAVES_MAX 64
+
+struct conn;
+struct side;
+struct source { /* what an epoll event leads to */
+	enum { FROM_DAEMON, FROM_EDGE, FROM_SIDE } kind;
+	int fd;
+	struct side *side;
+};
+
+struct side { /* one of the two TLS connections */
+	struct conn *conn;
+	struct source source;
+	int fd;
+	SSL *ssl;
+	struct buf in, out; /* plain */
+	bool up;	    /* the handshake is over */
+	bool eof;	    /* the peer has said that it sends no more */
+	bool broken;	    /* it ended otherwise */
+	bool shut;	    /* we have said so */
+	bool mute;	    /* nothing can be sent any more; what it has sent may still be read */
+};
+
+enum conn_state { CONN_HELLO, CONN_UPSTREAM, CONN_ACCEPT, CONN_OPEN, CONN_LINGER, CONN_DEAD };
+
+struct http1;
+struct conn {
+	struct opener *o;
+	enum conn_state state;
+	struct side client, server;
+	char name[POLICY_NAME_MAX + 1];
+	uint16_t port;
+	unsigned char offered[64]; /* protocols of the client's that we carry, as TLS writes them */
+	size_t n_offered;
+	bool offers;		   /* it has sent a list at all */
+	char protocol[16];	   /* the one chosen, or empty */
+	char refusal[160];	   /* why the true host is not spoken to; every request is answered with it */
+	struct http1 *http1;
+	uint64_t deadline_ms; /* 0 = none */
+	bool queued;
+	bool cut; /* the end is not a proper one: it is not said to be */
+	struct conn *prev, *next, *run_next;
+};
+
+struct leaf {
+	char name[POLICY_NAME_MAX + 1];
+	X509 *certificate;
+	uint64_t made_ms;
+};
+
+struct opener {
+	int epoll;
+	struct source daemon, edge;
+	struct keyring keys;
+	struct conn *conns, *run, *dead;
+	size_t n_conns;
+	uint32_t events_lost;
+	SSL_CTX *to_client, *to_server;
+	X509 *deputy;
+	EVP_PKEY *deputy_key, *leaf_key;
+	struct leaf leaves[LEAVES_MAX];
+	size_t n_leaves, next_leaf;
+};
+
+/* opener.c */
+void opened_run(struct conn *c);
+void opened_kill(struct conn *c);		   /* at once, without a word */
+void opened_end(struct conn *c);		   /* after what waits has been sent */
+void opened_cut(struct conn *c);		   /* the same, and whoever reads sees that something is missing */
+void opener_tell(struct conn *c, const struct place *p, bool allowed);
+
+/* tls.c */
+int tls_open(struct opener *o);			/* before everything is given up: reads the host's trust store */
+int tls_take_keys(struct opener *o);		/* of o->keys */
+int side_open(struct conn *c, struct side *s, bool client);
+void side_close(struct side *s);
+int side_handshake(struct side *s);		/* 1 = over, 0 = waits, negative = failed */
+bool side_hello_seen(const struct side *s);	/* waits for us to let it go on */
+bool side_fill(struct side *s);			/* moved? */
+bool side_flush(struct side *s);
+void side_shut(struct side *s);
+const char *tls_reason(struct side *s, char room[static 160]); /* why a handshake failed */
+
+/* http1.c */
+struct http1 *http1_new(struct conn *c);
+void http1_free(struct http1 *h);
+bool http1_run(struct conn *c); /* moved? */
+
+/* Answers of ours. Appended to out, which is to be buf_done. */
+void refusal_body(const char *kind, const char *message, struct buf *out);
+
+/* cage.c */
+int cage(void);
+
+#endif
