@@ -22,18 +22,22 @@ static bool same_program(char *const *argv)
 	return !argv[i] && !program[i];
 }
 
-bool ahead_suits(const struct sandbox *s, const struct run_spec *spec, const struct command *cmd, const struct pairs *env)
+static bool suits(const struct sandbox *s, const struct run_spec *spec, const struct command *cmd, const struct pairs *env)
 {
 	if (spec->language != CODE_PYTHON || spec->session || spec->pty || spec->merge_stderr || spec->stdin_open || spec->cwd || s->row.spec.workdir)
 		return false;
 	return env->n == 0 && (!spec->user || streq(spec->user, s->row.user)) && same_program(cmd->argv) && cmd->stdin_bytes.n > 0;
 }
 
-bool ahead_take(struct sandbox *s, bool suits)
+bool ahead_take(struct sandbox *s, const struct run_spec *spec, const struct command *cmd, const struct pairs *env)
 {
+	bool first = s->ahead_ms || s->row.next_run == AHEAD_RUN, good = first && suits(s, spec, cmd, env);
+
+	if (good)
+		pool_wants_ahead(s->core, s->shape); /* whether there is one or not */
 	if (!s->ahead_ms)
 		return false;
-	if (!suits) {
+	if (!good || cmd->stdin_bytes.n > link_run_stdin_room(s->link, AHEAD_RUN)) {
 		ahead_drop(s);
 		return false;
 	}

@@ -11,10 +11,9 @@
 enum { AHEAD_RUN = 1 }; /* its number, the first of its sandbox */
 
 void ahead_start(struct link *l, const char *user);
-/* A run that it would serve, were there one. command: what the run would start; env: with everything of the sandbox's. */
-bool ahead_suits(const struct sandbox *s, const struct run_spec *spec, const struct command *cmd, const struct pairs *env);
-/* Is there one, for a run that it suits? Else there is none any more: whatever comes now may change what it has seen. */
-bool ahead_take(struct sandbox *s, bool suits);
+/* Is there one, and does it suit this run (cmd: what that would start; env: with everything of the sandbox's)? Else there is none any
+ * more: whatever comes now may change what it has seen. */
+bool ahead_take(struct sandbox *s, const struct run_spec *spec, const struct command *cmd, const struct pairs *env);
 /* The run that has taken it begins. */
 void ahead_run(struct sandbox *s, const struct command *cmd, uint64_t timeout_ms);
 /* Something is going to be changed in the sandbox, or it has waited for too long. */

@@ -593,6 +593,7 @@ static int take_run_end(struct link *l, struct link_run *r, struct str payload)
 		.signal = (int)g.signal,
 		.timed_out = g.flags & GUEST_END_TIMED_OUT,
 		.canceled = g.flags & GUEST_END_CANCELED,
+		.oom = g.flags & GUEST_END_OOM,
 		.failed = failed,
 		.errnum = (int)g.errnum,
 		.stdout_bytes = r->out[0].next,

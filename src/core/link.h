@@ -20,6 +20,7 @@ enum { LINK_STDOUT = 1, LINK_STDERR = 2 };
 struct link_run_end {
 	int exit_code, signal;        /* as in struct run_view */
 	bool timed_out, canceled;
+	bool oom;                     /* of memory, as the guest of a machine says; elsewhere the boundary knows */
 	bool failed;                  /* was never started; message says why (bad cwd, unknown user, dead session ...) */
 	int errnum;                   /* with failed: positive errno */
 	char message[200];

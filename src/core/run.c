@@ -235,10 +235,7 @@ static int start(struct sandbox *s, const struct run_spec *spec, bool kernel, st
 	sandbox_env(s, &env);
 	for (size_t i = 0; i < spec->env.n; i++)
 		pairs_add(&env, spec->env.v[i].key, spec->env.v[i].value);
-	bool suits = ahead_suits(s, spec, &cmd, &env);
-	if (suits && (s->ahead_ms || s->row.next_run == AHEAD_RUN))
-		pool_wants_ahead(s->core, s->shape);
-	bool ahead = ahead_take(s, suits && cmd.stdin_bytes.n <= link_run_stdin_room(s->link, AHEAD_RUN));
+	bool ahead = ahead_take(s, spec, &cmd, &env);
 	struct run_row row = {
 		.sandbox_id = xstrdup(s->row.id),
 		.number = ahead ? AHEAD_RUN : next_number(s),
@@ -510,7 +507,7 @@ void run_on_end(void *ctx, uint64_t number, const struct link_run_end *end)
 		return;
 	static const struct link_run_end never = { .failed = true, .errnum = ESRCH, .message = "the interpreter that had been started for it has ended before it" };
 	end = r->taken ? &never : end;
-	bool killed = end->signal == SIGKILL && !end->timed_out && !end->canceled;
+	bool killed = end->signal == SIGKILL && !end->timed_out && !end->canceled && !end->oom;
 	if (killed)
 		record(r); /* the reason must be asked for, and it may be a while */
 	if (run_ended(r))
@@ -520,6 +517,7 @@ void run_on_end(void *ctx, uint64_t number, const struct link_run_end *end)
 	r->row.signal = end->signal;
 	r->row.timed_out = end->timed_out;
 	r->row.canceled = end->canceled;
+	r->row.oom = end->oom;
 	r->row.duration_ms = end->duration_ms;
 	r->row.stdout_bytes = end->stdout_bytes;
 	r->row.stderr_bytes = end->stderr_bytes;

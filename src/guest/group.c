@@ -220,6 +220,20 @@ bool group_signal(struct groups *gs, const struct group *g, pid_t first, pid_t s
 	return found == 0;
 }
 
+uint64_t groups_oom_kills(const struct groups *gs)
+{
+	static const char key[] = "\noom_kill ";
+	auto_buf struct buf b;
+
+	buf_init(&b, 4096);
+	if (gs->dir >= 0)
+		load_at(gs->dir, "memory.events", &b);
+	if (buf_addc(&b, '\0') < 0)
+		return 0;
+	const char *at = strstr(b.data, key);
+	return at ? strtoull(at + strlen(key), NULL, 10) : 0;
+}
+
 /* --- ends --- */
 
 static bool is_empty(int procs)

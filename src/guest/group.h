@@ -34,6 +34,8 @@ int group_make(struct groups *gs, struct group *g);
 bool group_signal(struct groups *gs, const struct group *g, pid_t first, pid_t spare, int signo);
 /* The run is over: the group goes at the next groups_tidy, or when its last process has gone. */
 void group_release(struct groups *gs, struct group *g);
+/* How many processes the kernel has ended for want of memory, where it says so of the whole directory; else 0. */
+uint64_t groups_oom_kills(const struct groups *gs);
 void groups_tidy(struct groups *gs); /* after the news of ends have been sent */
 void groups_sweep(struct groups *gs); /* tries those that were left */
 

@@ -46,6 +46,7 @@ struct guest {
 	struct session *sessions;
 	struct op *ops;
 	struct sudo sudo;
+	uint64_t oom_kills;            /* told so far; in a virtual machine, of which nobody else could tell */
 	bool in_vm;                    /* we are a virtual machine's first program: SETUP is for us */
 	bool bare;                     /* and it has not come yet: nothing runs */
 };

@@ -567,11 +567,25 @@ static void output_changed(void *ctx)
 		run_finish(r);
 }
 
+/* A SIGKILL that nobody here sent, and the kernel counts one more. */
+static void note_oom(struct run *r)
+{
+	struct guest *g = r->g;
+
+	if (!g->in_vm || r->end.signal != SIGKILL || r->end.flags & (GUEST_END_TIMED_OUT | GUEST_END_CANCELED))
+		return;
+	uint64_t kills = groups_oom_kills(&g->groups);
+	if (kills > g->oom_kills)
+		r->end.flags |= GUEST_END_OOM;
+	g->oom_kills = kills;
+}
+
 void run_reaped(struct run *r, int status)
 {
 	bool terminal = r->pty >= 0;
 
 	run_set_status(r, status);
+	note_oom(r);
 	r->pid = 0;
 	r->state = RUN_DRAINING;
 	timer_stop(&r->limit);

@@ -195,7 +195,7 @@ int guest_ready_put(struct buf *out, const struct guest_known_run *runs, size_t 
 /* An assembled READY; the array is heap. -EPROTO, -EPROTONOSUPPORT (another version). */
 int guest_ready_get(struct str message, struct guest_known_run **ret_runs, size_t *ret_n);
 
-enum { GUEST_END_TIMED_OUT = 1, GUEST_END_CANCELED = 2, GUEST_END_FAILED = 4, GUEST_END_SESSION = 8, GUEST_END_FLAGS = 15 };
+enum { GUEST_END_TIMED_OUT = 1, GUEST_END_CANCELED = 2, GUEST_END_FAILED = 4, GUEST_END_SESSION = 8, GUEST_END_OOM = 16, GUEST_END_FLAGS = 31 };
 struct guest_run_end {
 	int32_t exit_code;
 	uint32_t signal, flags, errnum;

@@ -95,6 +95,15 @@ def test_children_of_a_fork_know_what_goes_on_in_them(client):
     assert state(second, talks)["state"] == "running" and out(second, talks) == out(box, talks) == "before\n"
 
 
+def test_out_of_memory_is_told_as_that(client):
+    box = new(client)
+    url = f"/v1/sandboxes/{box['id']}/runs"
+    r = client.post(url, {"argv": ["python3", "-c", "x = []\nwhile True: x.append(b'x' * (1 << 22))"]}, timeout=PATIENCE).json
+    assert r["oom"] and r["signal"] in (9, "SIGKILL"), r
+    r = client.post(url, {"shell": "kill -9 $$"}).json
+    assert not r["oom"] and r["signal"] in (9, "SIGKILL"), r
+
+
 def assert_right_time(client, sandbox):
     before = time.time()
     there = float(sh(client, sandbox, "date +%s.%N")[0])
