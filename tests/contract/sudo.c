@@ -108,6 +108,48 @@ static void sudo_is_for_the_ordinary_user_only(void **state)
 	remove_box();
 }
 
+/* Whoever is let in may say anything on the socket (where there is one); a frame is u32 length, u8 type, u8 channel, u16, u64. */
+static void nonsense_harms_nobody(void **state)
+{
+	(void)state;
+	static const char script[] =
+		"import array, os, random, socket, struct\n"
+		"def dial():\n"
+		"    s = socket.socket(socket.AF_UNIX); s.settimeout(5); s.connect('\\0caisson-sudo'); return s\n"
+		"def say(b, fds=()):\n"
+		"    s = dial()\n"
+		"    try:\n"
+		"        s.sendmsg([b], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', fds))] if fds else [])\n"
+		"        s.shutdown(socket.SHUT_WR); s.recv(1000)\n"
+		"    except OSError: pass\n"
+		"    s.close()\n"
+		"def frame(t, p, more=0): return struct.pack('<IBBHQ', len(p), t, more, 0, 0) + p\n"
+		"def field(t, p): return struct.pack('<HHI', t, 0, len(p)) + p\n"
+		"try: dial().close()\n"
+		"except OSError: raise SystemExit\n"
+		"random.seed(7)\n"
+		"flags = field(9, struct.pack('<IHHQ', 2, 0, 0, 0))\n"
+		"for n in range(300): say(os.urandom(random.randrange(1, 400)), [0] * random.randrange(0, 20))\n"
+		"for t in range(0, 50): say(frame(t, b'1234'), [0, 1, 2, 0])\n"
+		"say(frame(2, flags + field(1, b'id\\0')))\n"                                /* no descriptors */
+		"say(frame(2, flags + field(1, b'id\\0')), [0, 1, 2, 0])\n"                   /* no directory, no terminal */
+		"say(frame(2, flags + field(1, b'id\\0') + field(5, b's\\0')), [0, 1, 2, 0])\n" /* a session */
+		"say(b''.join(frame(2, b'x' * 65536, 1) for i in range(80)), [0, 1, 2, 0])\n"  /* without end */
+		"kept = []\n"
+		"for n in range(300):\n"
+		"    try: kept.append(dial())\n"
+		"    except OSError: break\n";
+
+	if (!make_box(true))
+		return;
+	struct got_run *r = drive_run(&d, &(struct link_run_spec){ .argv = ARGV("python3", "-c", script) });
+	assert_non_null(r);
+	if (!got_is(r, 0, "", ""))
+		fail_msg("%.*s", (int)r->out[1].len, r->out[1].data);
+	says("sudo id -u; ls /proc/1/fd 2>/dev/null | wc -l", 0, "0\n0\n");
+	remove_box();
+}
+
 static void no_sudo_where_it_is_not_permitted(void **state)
 {
 	(void)state;
@@ -193,6 +235,7 @@ const struct CMUnitTest sudo_tests[] = {
 	cmocka_unit_test(sudo_is_as_people_know_it),
 	cmocka_unit_test(sudo_installs_packages),
 	cmocka_unit_test(sudo_is_for_the_ordinary_user_only),
+	cmocka_unit_test(nonsense_harms_nobody),
 	cmocka_unit_test(no_sudo_where_it_is_not_permitted),
 	cmocka_unit_test(what_sudo_started_ends_with_the_run),
 	cmocka_unit_test(sudo_has_a_terminal),
