@@ -345,16 +345,17 @@ static void on_listed(void *ctx, const struct err *e, const char *const *ids, co
 	}
 	for (size_t i = 0; i < n; i++) {
 		s = core_find(c, NULL, ids[i]);
-		if (s && s->boundary == l->boundary) {
+		if (!s || l->boundary != s->boundary) {
+			l->boundary->ops->destroy(l->boundary, ids[i], orphan_gone, NULL);
+		} else {
 			s->present = true;
 			s->present_started = started[i];
-		} else {
-			l->boundary->ops->destroy(l->boundary, ids[i], orphan_gone, NULL);
 		}
 	}
 	HASH_ITER (hh_id, c->by_id, s, next) {
-		if (s->boundary == l->boundary)
-			lifecycle_adopt(s); /* may remove s */
+		if (l->boundary != s->boundary)
+			continue;
+		lifecycle_adopt(s); /* may remove s */
 	}
 	free(l);
 	if (--c->lists_pending == 0)

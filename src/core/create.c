@@ -16,6 +16,19 @@ static bool network_falls_away(const struct boundary *b, const struct sandbox_sp
 	return spec->network_unasked && !spec->network_allow && !spec->network_deny && !(b->ops->caps & BOUNDARY_CAN_NETWORK);
 }
 
+/* " or ask for the boundary 'x'" where one has what this one lacks. */
+static void add_alternative(const struct core *c, unsigned cap, struct err *e)
+{
+	size_t at = strlen(e->message);
+
+	for (size_t i = 0; i < c->o.n_boundaries; i++) {
+		if (c->o.boundaries[i]->ops->caps & cap) {
+			snprintf(e->message + at, sizeof e->message - at, ", or ask for the boundary '%s'", c->o.boundaries[i]->ops->name);
+			return;
+		}
+	}
+}
+
 /* Less than was asked for is never given in silence. */
 static int check_caps(const struct core *c, const struct boundary *b, const struct sandbox_spec *spec, struct err *e)
 {
@@ -25,9 +38,11 @@ static int check_caps(const struct core *c, const struct boundary *b, const stru
 	if (spec->network != NETWORK_NONE && !network_falls_away(b, spec) && !(b->ops->caps & BOUNDARY_CAN_NETWORK))
 		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "network.mode: the boundary '%s' gives a sandbox no network: leave it out, or ask for \"none\"",
 		               b->ops->name);
-	if (spec->volumes.n && !(b->ops->caps & BOUNDARY_CAN_VOLUMES))
-		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "volumes: the boundary '%s' shares no folders with anybody: leave them out", b->ops->name);
-	return 0;
+	if (!spec->volumes.n || b->ops->caps & BOUNDARY_CAN_VOLUMES)
+		return 0;
+	(void)err_set(e, ERR_UNSUPPORTED, ENOTSUP, "volumes: the boundary '%s' shares no folders with anybody: leave them out", b->ops->name);
+	add_alternative(c, BOUNDARY_CAN_VOLUMES, e);
+	return -ENOTSUP;
 }
 
 int resolve_spec(struct core *c, const struct sandbox_spec *asked, struct snapshot *from, struct sandbox_spec *filled,

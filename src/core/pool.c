@@ -98,7 +98,7 @@ static bool same_resources(const struct resources *a, const struct resources *b)
 
 static bool fits(const struct shape *s, const struct boundary *b, const struct boundary_spec *spec)
 {
-	return s->boundary == b && streq(s->spec.image_digest, spec->image_digest) && same_resources(&s->spec.resources, &spec->resources) &&
+	return b == s->boundary && streq(s->spec.image_digest, spec->image_digest) && same_resources(&s->spec.resources, &spec->resources) &&
 	       s->spec.ephemeral == spec->ephemeral && s->spec.sudo == spec->sudo && s->spec.network == spec->network && streq(s->spec.user, spec->user) && streq(s->spec.workdir, spec->workdir) &&
 	       same_env(&s->env, spec->env);
 }
@@ -357,7 +357,7 @@ static bool making(const struct pool *p, const struct boundary *b)
 	const struct shape *s;
 
 	DL_FOREACH (p->shapes, s) {
-		if (s->boundary == b && s->spares && !s->spares->prev->ready)
+		if (b == s->boundary && s->spares && !s->spares->prev->ready)
 			return true;
 	}
 	return false;

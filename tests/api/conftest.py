@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from client import Client, Sandbox
+from client import BOUNDARY, PATIENCE, Client, Sandbox
 
 
 class Server:
@@ -25,8 +25,8 @@ class Server:
     def command(self):
         args = [os.environ["CAISSON_BIN"], "serve", "--data", self.data + "/d", "--listen", f"127.0.0.1:{self.port}", "--socket",
                 self.data + "/run/socket"]
-        for name in ("boundary", "images"):
-            if value := os.environ.get("CAISSON_" + name.upper()):
+        for name, value in (("boundary", BOUNDARY), ("images", os.environ.get("CAISSON_IMAGES"))):
+            if value:
                 args += ["--" + name, value]
         return args
 
@@ -36,7 +36,7 @@ class Server:
         line = []
         reader = threading.Thread(target=lambda: line.append(self.process.stdout.readline().decode()), daemon=True)
         reader.start()
-        reader.join(60)
+        reader.join(60 * PATIENCE)
         match = re.fullmatch(r"ready http://([0-9.]+):(\d+)\n", line[0] if line else "")
         if not match:
             self.stop()
@@ -149,7 +149,7 @@ def shared_box(client):
 
 def wait_for(what, seconds=15, every=0.05):
     """Calls until the answer is true; returns it."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * PATIENCE
     while True:
         answer = what()
         if answer:

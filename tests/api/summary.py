@@ -1,10 +1,12 @@
 """A pytest plug-in: the last line says what every suite of this project says, and a hanging test ends."""
 import faulthandler
+import os
 import signal
 
 import pytest
 
 LIMIT_S = 150
+PATIENCE = 1 if os.environ.get("CAISSON_TEST_BOUNDARY", "process") == "process" else 10  # machines may be emulated
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -14,10 +16,10 @@ def pytest_runtest_call(item):
 
     def expired(signum, frame):
         faulthandler.dump_traceback()
-        raise TimeoutError(f"test took over {limit} s")
+        raise TimeoutError(f"test took over {limit * PATIENCE} s")
 
     before = signal.signal(signal.SIGALRM, expired)
-    signal.alarm(limit)
+    signal.alarm(limit * PATIENCE)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)

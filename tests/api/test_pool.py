@@ -1,6 +1,8 @@
 """Sandboxes that are ready before anybody asks."""
 import time
 
+from client import PATIENCE
+
 KIND = {"resources": {"memory_mib": 300}, "ephemeral": True}
 
 
@@ -12,7 +14,7 @@ def pool(client, memory=300):
 
 
 def until_ready(client, n, memory=300):
-    end = time.time() + 60
+    end = time.time() + 60 * PATIENCE
     while pool(client, memory)["ready"] != n:
         assert time.time() < end, client.get("/v1/pools").json
         time.sleep(0.05)
@@ -72,7 +74,7 @@ def test_a_network_is_part_of_the_kind_and_its_rules_are_not(client):
 def test_a_kind_that_cannot_be_says_why(client):
     kind = {"resources": {"memory_mib": 1 << 20}, "ephemeral": True}
     assert client.put("/v1/pools", {**kind, "size": 1}).status == 200
-    end = time.time() + 30
+    end = time.time() + 30 * PATIENCE
     while not (p := pool(client, 1 << 20)).get("error"):
         assert time.time() < end, p
         time.sleep(0.1)

@@ -15,7 +15,9 @@ TOP = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
 BUILD = os.path.realpath(os.environ.get("CAISSON_BUILD") or os.path.join(TOP, "build"))
 CAISSON = os.path.join(BUILD, "src/bin/caisson")
 IMAGES = os.environ.get("CAISSON_IMAGES") or "/var/lib/caisson/images"
-LIMIT = 120  # seconds, for any one command
+BOUNDARY = os.environ.get("CAISSON_TEST_BOUNDARY") or "process"
+PATIENCE = 1 if BOUNDARY == "process" else 10  # machines may be emulated
+LIMIT = 120 * PATIENCE  # seconds, for any one command
 
 folder = None  # of this run: everything that is written goes there
 environment = None  # of the program, without a server
@@ -46,7 +48,7 @@ class Server:
 
 
 def read_line(f, seconds):
-    text, until = b"", time.monotonic() + seconds
+    text, until = b"", time.monotonic() + seconds * PATIENCE
     while not text.endswith(b"\n"):
         ready, _, _ = select.select([f], [], [], max(0, until - time.monotonic()))
         assert ready, f"nothing came in {seconds} s after {text!r}"
@@ -100,9 +102,9 @@ def path(*parts):
 
 
 def eventually(check, seconds, what):
-    until = time.monotonic() + seconds
+    until = time.monotonic() + seconds * PATIENCE
     while not check():
-        assert time.monotonic() < until, f"{what}: not within {seconds} s"
+        assert time.monotonic() < until, f"{what}: not within {seconds * PATIENCE} s"
         time.sleep(0.05)
 
 
@@ -162,7 +164,7 @@ def main(modules):
     folder = tempfile.mkdtemp(prefix="caisson-cli-test-")
     os.chmod(folder, 0o755)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("CAISSON_")}
-    environment.update(CAISSON_IMAGES=IMAGES, TMPDIR=folder, HOME=folder)
+    environment.update(CAISSON_BOUNDARY=BOUNDARY, CAISSON_IMAGES=IMAGES, TMPDIR=folder, HOME=folder)
     wanted = [f for m in modules for n, f in vars(m).items()
               if n.startswith("test_") and callable(f) and (len(sys.argv) < 2 or any(a in f"{m.__name__}.{n}" for a in sys.argv[1:]))]
     passed = failed = 0

@@ -15,6 +15,7 @@ BUILD = os.environ.get("CAISSON_BUILD", os.path.join(TOP, "build"))
 TOOLS = os.path.join(BUILD, "tests/containment")
 IMAGES = os.environ.get("CAISSON_IMAGES", "/var/lib/caisson/images")
 PROBE = os.path.join(TOOLS, "probe")
+BOUNDARY = os.environ.get("CAISSON_TEST_BOUNDARY") or "process"  # of the tests that go through the server; the others know theirs
 
 
 def default_image():

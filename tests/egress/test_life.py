@@ -55,7 +55,7 @@ def test_edges_that_are_killed_again_and_again(w):
 
 
 def test_an_edge_gets_all_gates_at_once(w):
-    n = int(os.environ.get("CAISSON_TEST_GATES", "50" if w.boundary == "process" else "3"))
+    n = int(os.environ.get("CAISSON_TEST_GATES", "3" if w.machines else "50"))
     boxes = [w.create("allow", allow=[f"{PUBLIC4}:7"], resources={"memory_mib": 128}) for _ in range(n)]
     old = w.edges()
     os.kill(old[0], signal.SIGKILL)
@@ -98,7 +98,7 @@ def test_forks_have_gates_of_their_own(w):
         for b in (parent, *children):
             out = b.python(CONNECT + f"print(connect('{PUBLIC4}', 7), connect('{OTHER4}', 7))").split()
             assert out[0] == "open" and out[1] in REFUSED, (b.id, out)
-        stations = {b.run(argv=["cat", "/sys/class/net/eth0/address"])["stdout"] for b in (parent, *children)} if w.boundary == "vm" else "123"
+        stations = {b.run(argv=["cat", "/sys/class/net/eth0/address"])["stdout"] for b in (parent, *children)} if w.machines else "123"
         assert len(stations) == 3, stations
         # what one may is its own affair
         assert one.network(mode="allow", allow=[f"{OTHER4}:7"])[0] == 200 and other.network(mode="none")[0] == 200

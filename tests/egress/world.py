@@ -253,6 +253,10 @@ class World:
     def path(self, name):
         return f"/run/netns/{self.tag}-{name}"
 
+    @property
+    def machines(self):
+        return self.boundary != "process"
+
     def serve(self, *more):
         self.more = more
         env = {k: v for k, v in os.environ.items() if not k.startswith("CAISSON_")}
@@ -262,7 +266,7 @@ class World:
         self.process = subprocess.Popen(
             ["nsenter", f"--net={self.path('host')}", CAISSON, "serve", "--data", self.data, "--socket", self.socket, "--listen", "none",
              "--images", IMAGES, "--resolver", "10.77.0.2",
-             "--boundary", self.boundary, *(["--accelerator", "emulated"] if self.boundary == "vm" else []), *self.options, *more],
+             "--boundary", self.boundary, *(["--accelerator", "emulated"] if self.machines else []), *self.options, *more],
             stdout=subprocess.PIPE, stderr=self.log, env=env)
         line = self.process.stdout.readline().decode()
         if not line.startswith("ready "):
@@ -273,14 +277,14 @@ class World:
 
     def ready(self, boundary="process"):
         """A server with the ordinary options, whatever the last test did."""
-        if boundary == "vm" and not machines():
+        if boundary != "process" and not machines():
             raise Skip("there is no QEMU here, no kernel for it, or no /dev/net/tun")
         if not self.process or self.process.poll() is not None or self.more or boundary != self.boundary:
             self.stop()
             self.boundary = boundary
             self.serve()
         global patience
-        patience = 10 if boundary == "vm" else 1  # a machine is emulated here
+        patience = 10 if self.machines else 1  # a machine is emulated here
 
     def logged(self):
         with open(os.path.join(self.folder, "log"), errors="replace") as f:

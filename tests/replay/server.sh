@@ -11,7 +11,7 @@ tidy() {
 trap tidy EXIT
 trap 'exit 1' INT TERM
 : >"$tmp/ready"
-"$bin" serve --ephemeral --data "$tmp/data" --listen 127.0.0.1:0 >"$tmp/ready" 2>"$tmp/log" &
+"$bin" serve --ephemeral --boundary "${CAISSON_TEST_BOUNDARY:-process}" --data "$tmp/data" --listen 127.0.0.1:0 >"$tmp/ready" 2>"$tmp/log" &
 server=$!
 n=0
 until grep -q '^ready ' "$tmp/ready"; do

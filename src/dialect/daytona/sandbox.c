@@ -122,7 +122,7 @@ json_t *sandbox_json(const struct daytona *d, const char *base, const struct san
 	const char *snapshot = json_string_value(json_object_get(extra, "snapshot"));
 	put(o, "snapshot", textz_json(snapshot ? snapshot : v->spec->image ? v->spec->image : "default"));
 	put(o, "backupState", json_string("None"));
-	put(o, "sandboxClass", json_string(streq(v->boundary, "vm") ? "linux-vm" : "container"));
+	put(o, "sandboxClass", json_string(v->accelerator ? "linux-vm" : "container"));
 	put_lifetime(o, v, extra);
 	put(o, "createdAt", time_json(v->created_ms));
 	put(o, "updatedAt", time_json(v->updated_ms));
