@@ -450,6 +450,11 @@ int policy_check(enum network_mode mode, char **allow, char **deny, bool canonic
 
 	if (rc < 0)
 		return rc;
+	for (size_t i = 0; i < p.n_allow; i++)
+		if (p.allow[i].proto == POLICY_UDP) {
+			policy_done(&p);
+			return err_set(e, ERR_UNSUPPORTED, EPROTONOSUPPORT, "network.allow[%zu]: datagrams are not carried: leave \"/udp\" out", i);
+		}
 	if (canonicalise) {
 		canonical_list(allow, p.allow);
 		canonical_list(deny, p.deny);

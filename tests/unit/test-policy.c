@@ -293,6 +293,10 @@ static void lists(void **state)
 	many[POLICY_RULES_MAX + 1] = NULL;
 	assert_true(policy_check(NETWORK_ALLOW, many, NULL, false, &e) < 0);
 	assert_int_equal(e.kind, ERR_TOO_LARGE);
+	char datagrams[] = "1.2.3.4:123/udp", *udp[] = { datagrams, NULL };
+	assert_true(policy_check(NETWORK_ALLOW, udp, NULL, false, &e) < 0); /* not carried, so not promised */
+	assert_int_equal(e.kind, ERR_UNSUPPORTED);
+	assert_int_equal(policy_check(NETWORK_PUBLIC, NULL, udp, false, &e), 0);
 	free(one[0]);
 	free(bad[0]);
 }
