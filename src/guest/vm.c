@@ -12,6 +12,7 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -30,6 +31,7 @@ enum {
 	ROOT_MODE = 0755,
 	LATE_NS = 1000000000,
 	NAMES_TEXT = 512,
+	FILES_MAX = 65536, /* descriptors of one process, as behind the other boundary */
 };
 
 bool vm_is_init(const char *arg0)
@@ -175,8 +177,10 @@ int vm_boot(const char **ret_what)
 		const char *name;
 		int (*run)(void);
 	} steps[] = { { "proc, sys, dev", mount_kernel }, { "modules", load_modules }, { "image", mount_image }, { "port", open_port } };
+	const struct rlimit files = { FILES_MAX, FILES_MAX };
 	int r = 0;
 
+	(void)setrlimit(RLIMIT_NOFILE, &files); /* the kernel gives its first program few */
 	(void)reboot(RB_DISABLE_CAD);
 	for (size_t i = 0; i < ARRAY_LEN(steps) && r == 0; i++) {
 		*ret_what = steps[i].name;
