@@ -277,7 +277,9 @@ static void on_started(void *ctx, const struct err *e)
 		return;
 	}
 	server_start(d->server);
-	printf("ready %s\n", d->url);
+	const struct boundary *b = d->boundaries[0];
+	const char *why = NULL, *how = b->ops->accelerator ? b->ops->accelerator(d->boundaries[0], &why) : NULL;
+	printf("ready %s\nboundary %s%s%s%s%s\n", d->url, b->ops->name, how ? ", " : "", how ? how : "", why ? ": " : "", why ? why : "");
 	fflush(stdout);
 }
 

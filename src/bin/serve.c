@@ -168,33 +168,18 @@ static void on_warden_lost(void *ctx, const struct err *why)
 }
 
 /* The first is the one of sandboxes that ask for none. */
-static int add_boundaries(const struct serve_options *o, struct daemon *d, uv_loop_t *loop, int warden_fd, const struct vm_parts *vm, int machines,
-			  struct err *e)
+static int add_boundaries(struct daemon *d, uv_loop_t *loop, int warden_fd, const struct vm_parts *vm, int machines, struct err *e)
 {
 	struct boundary *process = process_boundary_new(loop, warden_fd, on_warden_lost, d);
 	struct boundary *machine = machines < 0 ? NULL : vm_parts_boundary(loop, vm, machines, e);
-	bool first = streq(o->boundary, "vm");
 
 	process_boundary_on_edge(process, daemon_edge, d);
-	if (first && machine)
+	if (machine && vm->preferred)
 		daemon_add_boundary(d, machine);
 	daemon_add_boundary(d, process);
-	if (!first && machine)
+	if (machine && !vm->preferred)
 		daemon_add_boundary(d, machine);
 	return machines >= 0 && !machine ? -EIO : 0;
-}
-
-/* Whether the vm boundary is offered: not when the host lacks something for it, unless it was asked for. */
-static int look_for_vm(const struct serve_options *o, uid_t uid, gid_t gid, struct vm_parts *ret, struct err *e)
-{
-	if (o->boundary && !streq(o->boundary, "process") && !streq(o->boundary, "vm"))
-		return err_set(e, ERR_INVALID, EINVAL, "--boundary %s: process or vm", o->boundary);
-	int r = vm_parts_find(o, uid, gid, ret, e);
-	if (r < 0 && !streq(o->boundary, "vm") && !streq(o->accelerator, "kvm")) {
-		log_info("msg=\"no vm boundary: %s\"", e->message);
-		return 0;
-	}
-	return r;
 }
 
 static void raise_file_limit(void)
@@ -219,7 +204,7 @@ static int serve(const struct serve_options *o, struct paths *p, struct vm_parts
 	if (doctor_require_process(o->images, e) < 0)
 		return -ENOSYS;
 	daemon_ids(&uid, &gid);
-	int rc = look_for_vm(o, uid, gid, vm, e);
+	int rc = vm_parts_find(o, uid, gid, vm, e);
 	if (rc < 0)
 		return rc;
 	raise_file_limit();
@@ -243,7 +228,7 @@ static int serve(const struct serve_options *o, struct paths *p, struct vm_parts
 	rc = drop_privileges(uid, gid, e);
 	if (rc < 0)
 		return rc;
-	return add_boundaries(o, *d, loop, warden_fd, vm, machines, e);
+	return add_boundaries(*d, loop, warden_fd, vm, machines, e);
 }
 
 int serve_main(const struct serve_options *o)

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,6 +25,7 @@ static int look_for_kvm(const char *accelerator, struct vm_parts *ret, struct er
 		return -ENODEV;
 	}
 	ret->no_kvm = xstrdup(accelerator ? "--accelerator emulated" : e->message);
+	ret->advice = accelerator ? NULL : kvm_advice(e->errnum);
 	return 0;
 }
 
@@ -47,7 +49,7 @@ static void share_templates(const char *images, uid_t uid, gid_t gid, struct vm_
 	p->lock = take_fd(&fd);
 }
 
-int vm_parts_find(const struct serve_options *o, uid_t uid, gid_t gid, struct vm_parts *ret, struct err *e)
+static int find_parts(const struct serve_options *o, uid_t uid, gid_t gid, struct vm_parts *ret, struct err *e)
 {
 	if (access(VMM_PROGRAM, X_OK) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "the vm boundary needs %s (package qemu-system-x86)", VMM_PROGRAM);
@@ -71,6 +73,34 @@ int vm_parts_find(const struct serve_options *o, uid_t uid, gid_t gid, struct vm
 	return r;
 }
 
+static int default_image_ready(const char *images, struct err *e)
+{
+	struct image_store *store = image_store_new(images);
+	int r = image_vm_ready(store, e);
+
+	image_store_free(store);
+	if (r < 0)
+		err_prefix(e, "the vm boundary needs a file system of the image ('caisson image build' prepares it)");
+	return r;
+}
+
+int vm_parts_find(const struct serve_options *o, uid_t uid, gid_t gid, struct vm_parts *ret, struct err *e)
+{
+	if (o->boundary && !streq(o->boundary, "process") && !streq(o->boundary, "vm"))
+		return err_set(e, ERR_INVALID, EINVAL, "--boundary %s: process or vm", o->boundary);
+	int r = find_parts(o, uid, gid, ret, e);
+	if (r < 0 && (streq(o->boundary, "vm") || streq(o->accelerator, "kvm")))
+		return r;
+	if (r == 0 && !o->boundary)
+		r = default_image_ready(o->images, e);
+	ret->preferred = r == 0 && !streq(o->boundary, "process");
+	if (r < 0 && !o->boundary)
+		fprintf(stderr, "caisson: sandboxes get the boundary process, the weaker one: %s\n", e->message);
+	else if (r < 0)
+		log_info("msg=\"no vm boundary: %s\"", e->message);
+	return 0;
+}
+
 void vm_parts_done(struct vm_parts *p)
 {
 	image_vm_kernel_done(&p->kernel);
@@ -82,6 +112,20 @@ void vm_parts_done(struct vm_parts *p)
 	p->lock = close_fd(p->lock);
 }
 
+/* Once, to whoever starts a server whose sandboxes are machines, and did not ask for it. */
+static void say_if_emulated(struct boundary *b, const struct vm_parts *p)
+{
+	const char *why;
+
+	if (streq(b->ops->accelerator(b, &why), "kvm"))
+		return;
+	if (p->preferred && (p->advice || !p->no_kvm))
+		fprintf(stderr, "caisson: machines are emulated, several times slower than with KVM: %s.%s%s\n", why, p->advice ? " To get it: " : "",
+		        p->advice ? p->advice : "");
+	else
+		log_info("msg=\"machines are emulated: %s\"", why);
+}
+
 struct boundary *vm_parts_boundary(uv_loop_t *loop, const struct vm_parts *p, int machines, struct err *e)
 {
 	const struct vm_options o = { .data = p->data, .templates = p->templates, .kernel = p->kernel.vmlinux, .modules = p->kernel.modules, .guest = guest_blob,
@@ -89,8 +133,8 @@ struct boundary *vm_parts_boundary(uv_loop_t *loop, const struct vm_parts *p, in
 				      .launcher = launcher_warden(loop, machines) };
 	struct boundary *b = vm_boundary_new(loop, &o, e);
 
-	if (b && p->no_kvm)
-		log_info("msg=\"machines are emulated: %s\"", p->no_kvm);
+	if (b)
+		say_if_emulated(b, p);
 	if (!b)
 		o.launcher->free(o.launcher);
 	return b;

@@ -3,7 +3,8 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/out.h"
-#include "image/image.h"
+#include "image/vm.h"
+#include "wire/vmm.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -32,23 +33,42 @@ static void add_image(struct doctor_report *r)
 	image_store_free(s);
 }
 
-/* Whether the vm boundary could be had; it is not required. */
-static void add_machines(struct doctor_report *r)
+/* Whether the vm boundary can be had; it is not required. */
+static bool add_machines(struct doctor_report *r)
 {
-	auto_free char *folder = cli_images_folder(), *kernel = xasprintf("%s/vm/current/vmlinux", folder);
-	bool qemu = access("/usr/bin/qemu-system-x86_64", X_OK) == 0;
+	auto_free char *folder = cli_images_folder();
+	struct image_store *s = image_store_new(folder);
+	struct err e = { 0 };
+	bool qemu = access(VMM_PROGRAM, X_OK) == 0, prepared = image_vm_ready(s, &e) == 0;
 
+	image_store_free(s);
 	if (r->n == DOCTOR_LINES_MAX)
-		return;
+		return qemu && prepared;
 	struct doctor_line *l = &r->lines[r->n++];
-	*l = (struct doctor_line){ .name = "virtual machines", .ok = qemu && access(kernel, R_OK) == 0 };
-	snprintf(l->detail, sizeof l->detail, "%s, %s", qemu ? "QEMU" : "no QEMU", access(kernel, R_OK) == 0 ? "kernel prepared" : "no kernel prepared");
+	*l = (struct doctor_line){ .name = "virtual machines", .ok = qemu && prepared };
+	snprintf(l->detail, sizeof l->detail, "%s, %.120s", qemu ? "QEMU" : "no QEMU", prepared ? "kernel and image prepared" : e.message);
 	if (!l->ok)
-		snprintf(l->advice, sizeof l->advice, "install qemu-system-x86 and erofs-utils, then: caisson image build");
+		snprintf(l->advice, sizeof l->advice, "%scaisson image build", qemu ? "" : "install qemu-system-x86 and erofs-utils, then: ");
+	return l->ok;
 }
 
-static int print_json(const struct doctor_report *r)
+static bool line_ok(const struct doctor_report *r, const char *name)
 {
+	for (size_t i = 0; i < r->n; i++)
+		if (streq(r->lines[i].name, name))
+			return r->lines[i].ok;
+	return false;
+}
+
+/* Which boundary a server would give here to whoever asks for none. */
+static const char *default_boundary(const struct doctor_report *r, bool vm)
+{
+	return !r->process_ok ? NULL : vm ? "vm" : "process";
+}
+
+static int print_json(const struct doctor_report *r, bool vm)
+{
+	const char *kind = default_boundary(r, vm);
 	json_t *items = json_array();
 
 	for (size_t i = 0; i < r->n; i++) {
@@ -56,10 +76,11 @@ static int print_json(const struct doctor_report *r)
 		json_array_append_new(items, json_pack("{s:s,s:b,s:b,s:s,s:s}", "name", l->name, "ok", (int)l->ok, "required", (int)l->required,
 		                                       "detail", l->detail, "advice", l->advice));
 	}
-	return out_json(json_pack("{s:{s:b},s:o}", "boundaries", "process", (int)r->process_ok, "items", items));
+	return out_json(json_pack("{s:{s:b,s:b},s:s?,s:o}", "boundaries", "process", (int)r->process_ok, "vm", (int)(r->process_ok && vm),
+	                          "default_boundary", kind, "items", items));
 }
 
-static void print_lines(const struct doctor_report *r)
+static void print_lines(const struct doctor_report *r, bool vm)
 {
 	static const char *const headings[] = { "", "WHAT", "FOUND" };
 	auto_table struct table t;
@@ -76,7 +97,13 @@ static void print_lines(const struct doctor_report *r)
 		printf("%s  %s: %s\n", first ? "\nWhat to do:\n" : "", r->lines[i].name, r->lines[i].advice);
 		first = 0;
 	}
-	printf("\nThe process boundary %s on this machine.\n", r->process_ok ? "works" : "does not work");
+	if (!r->process_ok)
+		puts("\nNeither boundary works on this machine.");
+	else if (vm)
+		printf("\nSandboxes get the boundary vm here, %s; the process boundary works, too.\n",
+		       line_ok(r, "KVM") ? "with KVM if machines come up with it" : "emulated for want of KVM");
+	else
+		puts("\nThe process boundary works on this machine. Sandboxes get it, the weaker one, until virtual machines are possible.");
 }
 
 static int run(struct cli *cli, int argc, char **argv)
@@ -94,12 +121,12 @@ static int run(struct cli *cli, int argc, char **argv)
 	auto_free char *images = cli_images_folder();
 	doctor_examine(&r, images);
 	add_image(&r);
-	add_machines(&r);
+	bool vm = add_machines(&r);
 	if (cli->json) {
-		int code = print_json(&r);
+		int code = print_json(&r, vm);
 		return code ? code : r.process_ok ? 0 : CLI_FAILED;
 	}
-	print_lines(&r);
+	print_lines(&r, vm);
 	return r.process_ok ? 0 : CLI_FAILED;
 }
 
@@ -107,6 +134,6 @@ const struct command command_doctor = {
 	.name = "doctor",
 	.synopsis = "",
 	.summary = "Say what this machine can give, and what to do about the rest",
-	.help = "Everything is found out by trying. Exit code 0 when sandboxes of the process boundary work here.\n",
+	.help = "Everything is found out by trying. Exit code 0 when sandboxes work here.\n",
 	.run = run,
 };

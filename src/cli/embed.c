@@ -100,7 +100,7 @@ static char *make_folder(void)
 	return NULL;
 }
 
-int embed_start(struct embedded *ret)
+int embed_start(const char *boundary, struct embedded *ret)
 {
 	struct embedded s = { .pid = -1, .pidfd = -EBADF, .lifetime = -EBADF, .out = -EBADF };
 	int out[2], life[2];
@@ -113,7 +113,7 @@ int embed_start(struct embedded *ret)
 	char number[12];
 	snprintf(number, sizeof number, "%d", FD_LIFETIME);
 	const char *const argv[] = { "caisson", "serve", "--ephemeral", "--socket", socket, "--data", s.folder, "--images", images, "--lifetime-fd",
-		                     number, NULL };
+		                     number, boundary ? "--boundary" : NULL, boundary, NULL };
 	if (pipe2(out, O_CLOEXEC) < 0) {
 		embed_stop(&s);
 		return cli_fail("can't make a pipe: %s", strerror(errno));

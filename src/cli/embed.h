@@ -14,8 +14,8 @@ struct embedded {
 	char *folder;             /* its data folder, private, made by us */
 	char *url, *key;
 };
-/* 0 once it answers; CLI_FAILED after a message that says what to do. On failure nothing is left. */
-int embed_start(struct embedded *ret);
+/* boundary: of sandboxes that ask for none, or NULL for the server's choice. 0 once it answers; CLI_FAILED after a message that says what to do. On failure nothing is left. */
+int embed_start(const char *boundary, struct embedded *ret);
 /* Waits until it has deleted everything, a bounded time; then it is killed. */
 void embed_stop(struct embedded *s);
 

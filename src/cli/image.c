@@ -1,8 +1,8 @@
 #include "image/build.h"
-#include "image/vm.h"
 
 #include "cli/args.h"
 #include "cli/commands.h"
+#include "cli/default_image.h"
 #include "cli/out.h"
 
 #include <unistd.h>
@@ -58,33 +58,12 @@ static bool begin(struct images *i, struct cli *cli, int argc, char **argv, int 
 	return true;
 }
 
-static void progress(void *ctx, const char *line)
-{
-	(void)ctx;
-	cli_warn("%s", line);
-}
-
 static int print_digest(const struct cli *cli, const char *name, const char *digest)
 {
 	if (cli->json)
 		return out_json(json_pack("{s:s,s:s}", "name", name, "digest", digest));
 	puts(digest);
 	return 0;
-}
-
-/* What the vm boundary needs of an image. A host that can't have it is told so once, and has the process boundary all the same. */
-static void prepare_for_machines(const struct images *i, const char *digest)
-{
-	const struct image_options o = { .progress = i->quiet ? NULL : progress };
-	struct image_vm_kernel kernel = { 0 };
-	auto_free char *root = NULL;
-	struct err e;
-
-	if (access("/usr/bin/qemu-system-x86_64", X_OK) < 0)
-		cli_warn("the image is not prepared for virtual machines: there is no QEMU here (package qemu-system-x86)");
-	else if (image_vm_kernel_make(i->store, &o, &kernel, &e) < 0 || image_vm_root(i->store, digest, &o, &root, &e) < 0)
-		cli_warn("the image could not be prepared for virtual machines: %s", e.message);
-	image_vm_kernel_done(&kernel);
 }
 
 static int run_build(struct cli *cli, int argc, char **argv)
@@ -95,10 +74,10 @@ static int run_build(struct cli *cli, int argc, char **argv)
 
 	if (!begin(&i, cli, argc, argv, 0, 0, true))
 		return i.a.exit_code;
-	const struct image_options o = { .progress = i.quiet ? NULL : progress, .force = i.force };
+	const struct image_options o = { .progress = i.quiet ? NULL : image_progress, .force = i.force };
 	if (image_build_default(i.store, &o, digest, &e) < 0)
 		return cli_fail_err(&e);
-	prepare_for_machines(&i, digest);
+	image_for_machines(i.store, digest, &o);
 	return print_digest(cli, "default", digest);
 }
 
@@ -110,10 +89,10 @@ static int run_add(struct cli *cli, int argc, char **argv)
 
 	if (!begin(&i, cli, argc, argv, 2, 2, true))
 		return i.a.exit_code;
-	const struct image_options o = { .progress = i.quiet ? NULL : progress };
+	const struct image_options o = { .progress = i.quiet ? NULL : image_progress };
 	if (image_add(i.store, i.a.operands[0], i.a.operands[1], &o, digest, &e) < 0)
 		return cli_fail_err(&e);
-	prepare_for_machines(&i, digest);
+	image_for_machines(i.store, digest, &o);
 	return print_digest(cli, i.a.operands[0], digest);
 }
 

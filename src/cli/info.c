@@ -31,7 +31,9 @@ static void print_info(const json_t *o, const char *url)
 		auto_free char *emulated = xasprintf("emulated, several times slower%s%s (how to get KVM: caisson doctor)", reason ? ": " : "", reason ? reason : "");
 		line("machines run", kvm ? "with KVM" : emulated);
 	}
-	line("default boundary", json_string_value(json_object_get(o, "default_boundary")));
+	const char *first = json_string_value(json_object_get(o, "default_boundary"));
+	auto_free char *kind = xasprintf("%s%s", first ? first : "-", streq(first, "process") ? ", weaker than vm" : "");
+	line("default boundary", kind);
 	snprintf(text, sizeof text, "%lld, %lld running", (long long)json_integer_value(json_object_get(o, "sandboxes")),
 	         (long long)json_integer_value(json_object_get(o, "running")));
 	line("sandboxes", text);

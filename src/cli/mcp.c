@@ -219,7 +219,7 @@ static int without_server(void)
 	int r = default_image_ensure(NULL);
 	if (r)
 		return r;
-	r = embed_start(&server);
+	r = embed_start(NULL, &server);
 	if (r)
 		return r;
 	const struct caisson_connect_options o = { .url = server.url, .key = server.key };

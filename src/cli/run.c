@@ -64,7 +64,7 @@ static int without_server(const struct cli *cli, struct plan *p, char **argv)
 	int r = default_image_ensure(p->sandbox.o.image);
 	if (r)
 		return r;
-	r = embed_start(&server);
+	r = embed_start(p->sandbox.o.boundary, &server);
 	if (r)
 		return r;
 	const struct caisson_connect_options o = { .url = server.url, .key = server.key };

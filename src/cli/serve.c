@@ -13,7 +13,7 @@ static const struct option_spec options[] = {
 	{ OPT_LISTEN, 0, "listen", "ADDRESS", "HOST:PORT (default: 127.0.0.1:4780), or none" },
 	{ OPT_SOCKET, 0, "socket", "PATH", "unix socket (default: /run/caisson/api.sock; with --data: DIR/api.sock)" },
 	{ OPT_IMAGES, 0, "images", "DIR", "folder of images (default: the one of this machine, as `image ls` shows it)" },
-	{ OPT_BOUNDARY, 0, "boundary", "KIND", "boundary of sandboxes that ask for none: process (default) or vm" },
+	{ OPT_BOUNDARY, 0, "boundary", "KIND", "boundary of sandboxes that ask for none: vm or process (default: $CAISSON_BOUNDARY, else vm where this machine can give it)" },
 	{ OPT_ACCELERATOR, 0, "accelerator", "KIND", "of the vm boundary: kvm or emulated (default: kvm where it works)" },
 	{ OPT_PUBLIC_URL, 0, "public-url", "URL", "how clients reach this server, for links to ports" },
 	{ OPT_PREVIEW_DOMAIN, 0, "preview-domain", "DOMAIN", "every name under it leads here: links to ports are PORT-ID.DOMAIN" },
@@ -147,6 +147,9 @@ static int run(struct cli *cli, int argc, char **argv)
 		return a.exit_code;
 	if (log && *log && !log_level(log, &s.log_level))
 		return cli_usage(cli, "--log %s: expected debug, info, warn or error", log);
+	const char *boundary = getenv("CAISSON_BOUNDARY");
+	if (!s.boundary && boundary && *boundary)
+		s.boundary = boundary;
 	if (s.accelerator && !streq(s.accelerator, "kvm") && !streq(s.accelerator, "emulated"))
 		return cli_usage(cli, "--accelerator %s: expected kvm or emulated", s.accelerator);
 	if (!network_options(cli, &s, network, network_max))
@@ -165,7 +168,7 @@ const struct command command_serve = {
 	.name = "serve",
 	.synopsis = "[OPTIONS]",
 	.summary = "Run the server",
-	.help = "Prints a line `ready ADDRESS` once it answers. At its first start it writes a key to DIR/api-key (mode 0600).\n"
+	.help = "Prints a line `ready ADDRESS` once it answers, and one that names the boundary of sandboxes that ask for none. At its first start it writes a key to DIR/api-key (mode 0600).\n"
 		"SIGTERM or SIGINT end the server and leave the sandboxes running; the next one takes them over.\n"
 		"The Daytona API is at http://ADDRESS/daytona, MCP at http://ADDRESS/mcp.\n",
 	.options = options,

@@ -11,7 +11,7 @@ struct serve_options {
 	const char *images;     /* folder of images: never NULL, absolute */
 	const char *listen;     /* "127.0.0.1:4780"; NULL = no TCP */
 	const char *socket;     /* path of the unix socket: never NULL, absolute; its folder may have to be made */
-	const char *boundary;   /* default boundary of new sandboxes; NULL = the server's choice */
+	const char *boundary;   /* default boundary of new sandboxes, never another; NULL = vm where this host can give it, else process */
 	const char *accelerator; /* of the vm boundary: "kvm", "emulated"; NULL = KVM where it works */
 	const char *public_url; /* how clients reach it (preview links); NULL = from the address */
 	const char *preview_domain; /* wildcard domain of links to ports; NULL = links by path */
@@ -26,8 +26,8 @@ struct serve_options {
 	enum log_level log_level;
 };
 
-/* Returns the exit code of the program. Prints one line on stdout once it answers, "ready http://127.0.0.1:4780"
- * ("ready unix:/path" without TCP); before that, nothing on stdout. */
+/* Returns the exit code of the program. Prints two lines on stdout once it answers, "ready http://127.0.0.1:4780" ("ready unix:/path" without TCP)
+ * and "boundary KIND[, ACCELERATOR[: WHY NOT KVM]]"; before that, nothing on stdout. */
 int serve_main(const struct serve_options *o);
 
 #endif

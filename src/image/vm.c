@@ -435,6 +435,24 @@ static int make_root(struct work *w, const char *image, const char *digest, stru
 			 NULL, NULL, "mkfs.erofs could not make the image's file system", e);
 }
 
+int image_vm_ready(struct image_store *s, struct err *e)
+{
+	struct image_vm_kernel kernel;
+	struct image image;
+	char name[72];
+
+	int r = image_vm_kernel_find(s, &kernel, e);
+	if (r < 0)
+		return r;
+	image_vm_kernel_done(&kernel);
+	if (image_resolve(s, "default", &image, e) < 0)
+		return 0;
+	image_folder_name(image.digest, name);
+	image_done(&image);
+	auto_free char *path = xasprintf("%s/%s/root.erofs", s->folder, name);
+	return access(path, F_OK) == 0 ? 0 : err_set(e, ERR_NOT_FOUND, ENOENT, "the default image has not been prepared for virtual machines");
+}
+
 int image_vm_root(struct image_store *s, const char *digest, const struct image_options *o, char **ret_path, struct err *e)
 {
 	char name[72];

@@ -21,6 +21,9 @@ void image_vm_kernel_done(struct image_vm_kernel *k);
 
 /* The one that is there: ERR_NOT_FOUND when none is. Needs no root, runs nothing. */
 int image_vm_kernel_find(struct image_store *s, struct image_vm_kernel *ret, struct err *e);
+/* Whether sandboxes of the default image can be machines: 0, or ERR_NOT_FOUND with what `image build` has yet to prepare. (No default image at
+ * all is no hindrance: others may be prepared.) As cheap as the former. */
+int image_vm_ready(struct image_store *s, struct err *e);
 /* Fetches one when there is none, or with options->force one that is newer. Older versions stay. */
 int image_vm_kernel_make(struct image_store *s, const struct image_options *o, struct image_vm_kernel *ret, struct err *e);
 
