@@ -15,13 +15,13 @@
 
 /* Theory of operation.
  *
- *   SAVING (QEMU writes its memory while it runs, the last of it stopped) -> COPYING (its disk; then it goes on) -> [SETTLING (a copy of it is asked to SYNC)] -> told
+ *   SAVING (stopped; QEMU writes its memory) -> COPYING (its disk; then it goes on) -> [SETTLING (a copy of it is asked to SYNC)] -> told
  *   a stopped sandbox:                          COPYING                                                                             -> told
  *
  * The machine's end fails what is SAVING or COPYING. SETTLING has all it needs. The machine's folder says "held" from before it is stopped
  * until it goes on, for the sake of a daemon that comes after us. */
 
-enum { SETTLE_MS = 60000, HELD_MS = 20, PASSES_MAX = 3 };
+enum { SETTLE_MS = 60000 };
 
 struct taking {
 	struct vm *vm;
@@ -257,12 +257,7 @@ void vm_snapshot_event(struct machine *m, const char *name, const json_t *data)
 	struct taking *t = m->taking;
 	const char *status = json_string_value(json_object_get(data, "status"));
 
-	if (!t || t->saved)
-		return;
-	/* one that writes faster than it is saved would be saved for ever */
-	if (streq(name, "MIGRATION_PASS") && json_integer_value(json_object_get(data, "pass")) == PASSES_MAX)
-		qemu_call(m->qemu, "stop", NULL, -EBADF, on_told, m);
-	if (!streq(name, "MIGRATION") || !status)
+	if (!t || t->saved || !streq(name, "MIGRATION") || !status)
 		return;
 	if (streq(status, "completed")) {
 		t->saved = true;
@@ -272,6 +267,7 @@ void vm_snapshot_event(struct machine *m, const char *name, const json_t *data)
 	}
 }
 
+/* Stopped from the start: of an emulated machine that goes on meanwhile QEMU misses pages that change, and copies crash. */
 static void save(struct taking *t, int state)
 {
 	struct machine *m = t->m;
@@ -279,7 +275,8 @@ static void save(struct taking *t, int state)
 
 	(void)vmdir_write(m->dir, "held", m->paused ? "paused" : "running");
 	qemu_call(q, "migrate-set-capabilities", qemu_capabilities(), -EBADF, on_told, m);
-	qemu_call(q, "migrate-set-parameters", json_pack("{s:I, s:I}", "max-bandwidth", (json_int_t)1 << 36, "downtime-limit", (json_int_t)HELD_MS), -EBADF, on_told, m);
+	qemu_call(q, "stop", NULL, -EBADF, on_told, m);
+	qemu_call(q, "migrate-set-parameters", json_pack("{s:I}", "max-bandwidth", (json_int_t)1 << 36), -EBADF, on_told, m);
 	qemu_call(q, "getfd", json_pack("{s:s}", "fdname", "state"), state, on_told, m);
 	qemu_call(q, "migrate", json_pack("{s:s}", "uri", "fd:state"), -EBADF, on_told, m);
 }

@@ -4,7 +4,7 @@
  *   state   the machine's memory and devices, of a snapshot with memory
  *   meta    what it was taken of; written last, so that a snapshot without it is none
  *
- * A running machine goes on while QEMU writes its memory, is held while it writes what has changed meanwhile and the disk is copied, and goes on as it was. What its guest has not
+ * A running machine is held while QEMU writes its memory and the disk is copied, and goes on as it was. What its guest has not
  * written to its disk by then is in its memory only. So for a snapshot without memory a copy of the machine comes to life that nobody else
  * ever speaks to, is asked to SYNC, and ends: its disk is the snapshot's. */
 #ifndef CAISSON_BOUNDARY_VM_SNAPSHOT_H
