@@ -165,8 +165,8 @@ def host_sees(w):
     return [sh(f"ip -n {w.tag}-{n} {what}") for n in ("host", "lan", "net") for what in ("-o link", "-4 route", "-6 route")]
 
 
-def works(box):
-    return box.python(CONNECT + f"print(connect('{PUBLIC4}', 7), connect('{PUBLIC6}', 7))") == "open open"
+def works(box, addresses=(PUBLIC4, PUBLIC6)):
+    return box.python(CONNECT + "".join(f"print(connect('{a}', 7))\n" for a in addresses)) == "\n".join(["open"] * len(addresses))
 
 
 def only(w, boundary):
@@ -187,7 +187,9 @@ def harmless(w, script):
         assert all(n != "frame.test" for n, _ in w.names.asked[asked:]), w.names.asked[asked:]
         assert host_sees(w) == saw
         assert max(grown) < 500, grown
-        assert works(neighbour)
+        assert works(neighbour, [PUBLIC4])
+        # A known fault: thousands of false neighbours make new IPv6 connections of others wait, for some 30 s (docs/internals/egress.md)
+        assert until(lambda: works(neighbour), 90)
         # what it has said of the gateway to itself is its own affair, and is forgotten
         assert until(lambda: works(b), 60)
         return out
