@@ -48,6 +48,7 @@ struct guest {
 	struct sudo sudo;
 	uint64_t oom_kills;            /* told so far; in a virtual machine, of which nobody else could tell */
 	bool in_vm;                    /* we are a virtual machine's first program: SETUP is for us */
+	int boot_id;                   /* of such a machine: the file that says its id, once it is set up */
 	bool bare;                     /* and it has not come yet: nothing runs */
 };
 

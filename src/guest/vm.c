@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/random.h>
 #include <sys/reboot.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -23,6 +24,7 @@
 /* linux/random.h: the kernel's headers are not in reach of musl's compiler */
 #define RNDADDENTROPY _IOW('R', 0x03, int[2])
 #define RNDRESEEDCRNG _IO('R', 0x07)
+#define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
 enum {
 	PORT_FD = 3,
@@ -264,6 +266,35 @@ static int furnish_root(void)
 	return r;
 }
 
+/* The kernel makes its boot's id when it is first asked for it and then keeps it, also in the children of a fork. So a file of ours lies over it, that is
+ * in memory only, has no other name, and which we write by a descriptor that no tenant can lead elsewhere. */
+static int cover_boot_id(struct guest *g)
+{
+	static const char name[] = "/dev/.boot-id";
+	auto_fd int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+	int r = fd < 0 || mount(name, BOOT_ID, NULL, MS_BIND, NULL) < 0 ? -errno : 0;
+
+	(void)unlink(name);
+	if (r == 0)
+		g->boot_id = take_fd(&fd);
+	return r;
+}
+
+/* A random uuid; after the reseed. */
+static int renew_boot_id(const struct guest *g)
+{
+	unsigned char b[16];
+	char text[40];
+
+	if (getrandom(b, sizeof b, 0) != (ssize_t)sizeof b)
+		return -EIO;
+	b[6] = (unsigned char)((b[6] & 0x0f) | 0x40); /* version 4 of RFC 9562 */
+	b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
+	int n = snprintf(text, sizeof text, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x\n", b[0], b[1], b[2], b[3], b[4], b[5], b[6],
+			 b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+	return pwrite(g->boot_id, text, (size_t)n, 0) == n ? 0 : -EIO;
+}
+
 static int loopback_up(void)
 {
 	struct ifreq rq = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
@@ -460,7 +491,7 @@ static int first_setup(struct guest *g, const char **ret_what)
 	if ((r = enter_root(&fresh)) < 0)
 		return r;
 	*ret_what = "root";
-	if ((r = furnish_root()) < 0 || (fresh && (r = begin_names()) < 0))
+	if ((r = furnish_root()) < 0 || (fresh && (r = begin_names()) < 0) || (r = cover_boot_id(g)) < 0)
 		return r;
 	*ret_what = "network";
 	if ((r = loopback_up()) < 0 || (r = vmnet_begin()) < 0)
@@ -483,6 +514,10 @@ int vm_setup(struct guest *g, const struct guest_setup *s, const char **ret_what
 	}
 	if (r == 0 && first)
 		r = first_setup(g, ret_what);
+	if (r == 0 && (first || s->seed.p)) {
+		*ret_what = "boot id";
+		r = renew_boot_id(g);
+	}
 	if (r == 0 && s->pids) {
 		*ret_what = "limit on processes";
 		r = limit_processes(g, s->pids);

@@ -123,8 +123,8 @@ static pid_t qemu_of(const char *id)
 
 /* --- copies --- */
 
-enum { FACTS = 5, TEMPLATE_NAME = 64 };
-static const char facts[] = "cat /proc/sys/kernel/random/uuid; head -c 16 /dev/urandom | od -An -tx1; cat /etc/machine-id; hostname; "
+enum { FACTS = 6, TEMPLATE_NAME = 64 };
+static const char facts[] = "cat /proc/sys/kernel/random/uuid /proc/sys/kernel/random/boot_id; head -c 16 /dev/urandom | od -An -tx1; cat /etc/machine-id; hostname; "
 			    "python3 -c 'import uuid, random; print(uuid.uuid4(), random.random())'";
 
 static void copies_differ(void **state)
@@ -244,6 +244,7 @@ static void a_fork_goes_on_with_what_ran(void **state)
 	connect_to(&d, parent);
 	const char *argv[] = { "sh", "-c", "echo parent > /tmp/word; exec python3 -c \"$0\"", runs, NULL };
 	(void)drive_start(&d, &(struct link_run_spec){ .argv = argv });
+	assert_true(got_is(drive_sh(&d, "cat /proc/sys/kernel/random/boot_id > /tmp/boot"), 0, "", ""));
 	assert_true(got_is(drive_sh(&d, "while [ ! -s /tmp/pid ]; do sleep 0.05; done"), 0, "", ""));
 	uint64_t began = now_us();
 	b->ops->snapshot(b, parent, snapshot, true, true, on_snapshot, &t);
@@ -263,8 +264,13 @@ static void a_fork_goes_on_with_what_ran(void **state)
 	assert_string_not_equal(r->out[0].data, c->out[0].data); /* the same count, and other random bytes */
 	auto_free char *names = xasprintf("%.8s\n%.8s\n", child, child);
 	assert_true(got_is(drive_sh(&of_child, "hostname | cut -c5-12; cut -c1-8 /etc/machine-id"), 0, names, ""));
+	/* it has its own boot id, a real one, and namespaces of everybody's can still have a /proc */
+	static const char booted[] = "cd /proc/sys/kernel/random; [ $(cat boot_id) != $(cat /tmp/boot) ] && grep -qE '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' boot_id && "
+				     "unshare -Ur --mount-proc --pid --fork true";
+	assert_true(got_is(drive_sh(&of_child, booted), 0, "", ""));
 	r = drive_sh(&d, ask);
 	assert_memory_equal(r->out[0].data, "parent\n44 ", 10);
+	assert_true(got_is(drive_sh(&d, "cmp /proc/sys/kernel/random/boot_id /tmp/boot"), 0, "", ""));
 	drive_done(&of_child);
 	drive_done(&d);
 	assert_true(destroy(parent));
