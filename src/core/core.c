@@ -17,7 +17,6 @@ static void on_deliver(uv_idle_t *h)
 	struct core *c = h->data;
 
 	run_deliver_ready(c);
-	runs_save_ended(c);
 	audit_tell(c);
 	if (!c->ready)
 		uv_idle_stop(h);
@@ -29,15 +28,15 @@ void core_deliver_soon(struct core *c)
 		uv_idle_start(&c->deliver, on_deliver);
 }
 
-static void on_record(uv_timer_t *h)
+static void on_save(uv_timer_t *h)
 {
-	runs_record(h->data);
+	runs_save_ended(h->data);
 }
 
-void core_record_soon(struct core *c)
+void core_save_soon(struct core *c)
 {
-	if (!uv_is_active((uv_handle_t *)&c->record))
-		uv_timer_start(&c->record, on_record, RECORD_AFTER_MS, 0);
+	if (!uv_is_active((uv_handle_t *)&c->save))
+		uv_timer_start(&c->save, on_save, SAVE_AFTER_MS, 0);
 }
 
 static void on_sweep(uv_timer_t *h)
@@ -48,6 +47,8 @@ static void on_sweep(uv_timer_t *h)
 
 	HASH_ITER (hh_id, c->by_id, s, next) {
 		audit_sweep_box(s);
+		if (s->link)
+			link_sweep(s->link);
 		lifecycle_sweep(s, now); /* may remove s, never another */
 	}
 	pool_sweep(c);
@@ -77,8 +78,8 @@ struct core *core_new(uv_loop_t *loop, const struct core_options *o)
 	c->runs_dir = open(runs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	uv_idle_init(loop, &c->deliver);
 	uv_timer_init(loop, &c->sweep);
-	uv_timer_init(loop, &c->record);
-	c->deliver.data = c->sweep.data = c->record.data = c;
+	uv_timer_init(loop, &c->save);
+	c->deliver.data = c->sweep.data = c->save.data = c;
 	c->handles += 3;
 	uv_timer_start(&c->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
 	for (size_t i = 0; i < o->n_boundaries; i++) {
@@ -105,7 +106,7 @@ static void close_handles(void *ctx)
 
 	uv_close((uv_handle_t *)&c->deliver, on_handle_closed);
 	uv_close((uv_handle_t *)&c->sweep, on_handle_closed);
-	uv_close((uv_handle_t *)&c->record, on_handle_closed);
+	uv_close((uv_handle_t *)&c->save, on_handle_closed);
 	pool_close_handle(c, on_handle_closed);
 }
 
@@ -134,7 +135,6 @@ void core_free(struct core *c)
 
 	if (!c)
 		return;
-	runs_record(c);
 	runs_save_ended(c);
 	HASH_ITER (hh_id, c->by_id, s, next)
 		core_remove(s);

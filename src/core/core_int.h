@@ -16,7 +16,7 @@
 #define FOLLOW_CHUNK (64U << 10)
 #define HELLO_TIMEOUT_MS 30000
 #define SWEEP_MS 1000
-#define RECORD_AFTER_MS 5
+#define SAVE_AFTER_MS 5
 
 struct waiter { /* somebody who is told when a transition is over */
 	sandbox_done_fn done;
@@ -53,7 +53,6 @@ struct run {
 	bool taken;              /* it has an interpreter that was started ahead, which has not answered yet */
 	bool unsaved;            /* ended, but not in the store yet */
 	bool to_save;            /* in the core's list of these */
-	bool to_record;          /* begun, and in the core's list of those of which the store does not know */
 	uint64_t link_seq;       /* the connection on which the guest last spoke of it */
 	uint64_t used_ms;        /* ended: when somebody last asked (monotonic) */
 	struct follower *followers;
@@ -151,9 +150,8 @@ struct core {
 	struct secrets *secrets;
 	struct follower *ready; /* followers with something to deliver */
 	struct run *to_save;    /* ended runs that were told and are to be stored */
-	struct run *to_record;  /* runs that nobody was told of yet */
 	uv_idle_t deliver;
-	uv_timer_t sweep, record;
+	uv_timer_t sweep, save;
 	struct subscription *subscriptions;
 	bool emitting;
 	unsigned handles; /* uv handles not yet closed */
@@ -174,8 +172,8 @@ void core_remove(struct sandbox *s); /* frees it */
 void core_emit(struct core *c, const char *type, struct sandbox *s, enum sandbox_state old, const struct run *r);
 
 void core_handle_closed(struct core *c); /* one of core->handles */
-void core_record_soon(struct core *c);   /* runs_record in a while */
-void core_deliver_soon(struct core *c);  /* run_deliver_ready and runs_save_ended on the loop's next turn */
+void core_save_soon(struct core *c);     /* runs_save_ended in a while */
+void core_deliver_soon(struct core *c);  /* run_deliver_ready on the loop's next turn */
 
 /* audit.c */
 struct audit_state *audit_state_new(struct core *c);
@@ -276,7 +274,6 @@ void runs_lost(struct sandbox *s, const char *why);  /* ends every live run */
 void runs_free(struct sandbox *s);
 void runs_sweep(struct sandbox *s);
 void runs_save_ended(struct core *c); /* from the loop */
-void runs_record(struct core *c);     /* from the loop, RECORD_AFTER_MS after the first of them began */
 struct run *run_put(struct sandbox *s, struct run_row *take); /* into the table only */
 void run_warm_up(struct run *r); /* an ended run's output is in its spools again */
 #define RUN_OUTPUT_MAX_KERNEL (RUN_OUTPUT_MAX_MAX + 1) /* more than a client may ask for: how a kernel's run is known in the store */

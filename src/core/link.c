@@ -214,6 +214,12 @@ struct link *link_new(uv_loop_t *loop, int fd, const struct link_events *ev, voi
 	return l;
 }
 
+void link_sweep(struct link *l)
+{
+	if (link_pump(l) && pump_out(l->pump)->len)
+		pump_kick(l->pump);
+}
+
 void link_set_events(struct link *l, const struct link_events *ev, void *ctx)
 {
 	l->ev = ev;
@@ -226,6 +232,7 @@ void link_close(struct link *l)
 
 	if (!l->pump)
 		return;
+	link_sweep(l);
 	err_set(&e, ERR_UNAVAILABLE, ECANCELED, "the connection to the sandbox's guest was closed");
 	pump_fail(l->pump, &e);
 }
@@ -242,6 +249,7 @@ void link_free(struct link *l)
 		return;
 	/* Nobody may be left waiting: whoever asked for an op or a session is told. */
 	struct err e;
+	link_sweep(l);
 	if (l->pump)
 		pump_drop(take_ptr(&l->pump));
 	l->state = LINK_CLOSED;
@@ -413,11 +421,15 @@ void link_run_ack(struct link *l, uint64_t run, int stream, uint64_t offset)
 void link_run_release(struct link *l, uint64_t run)
 {
 	struct link_run *r = find_run(l, run);
+	bool ended = r && r->ended;
 
-	l->released_early |= r && !r->ended;
+	l->released_early |= r && !ended;
 	if (r)
 		forget_run(l, r);
-	send_plain(l, GUEST_RUN_RELEASE, 0, run, NULL, 0);
+	if (!ended)
+		send_plain(l, GUEST_RUN_RELEASE, 0, run, NULL, 0);
+	else if (link_pump(l)) /* nothing waits for that, and waking the guest takes time from whoever does wait */
+		(void)guest_frame_put(pump_out(l->pump), GUEST_RUN_RELEASE, 0, run, (struct str){ NULL, 0 });
 }
 
 size_t link_run_stdin_room(const struct link *l, uint64_t run)

@@ -86,7 +86,8 @@ void link_run_take(struct link *l, uint64_t run, uint64_t timeout_ms);
 void link_run_attach(struct link *l, uint64_t run, uint64_t stdout_offset, uint64_t stderr_offset);
 /* The daemon has stream bytes before `offset` safe; the guest may forget them and read on. Cheap; batched. */
 void link_run_ack(struct link *l, uint64_t run, int stream, uint64_t offset);
-void link_run_release(struct link *l, uint64_t run); /* forget an ended run */
+void link_run_release(struct link *l, uint64_t run); /* forget it; of an ended one the guest hears with the next frame or sweep */
+void link_sweep(struct link *l); /* now and then: sends what could wait */
 size_t link_run_stdin_room(const struct link *l, uint64_t run);
 int link_run_stdin(struct link *l, uint64_t run, struct str bytes); /* at most room bytes, else -EAGAIN; -ENOENT unknown */
 void link_run_stdin_eof(struct link *l, uint64_t run);

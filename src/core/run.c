@@ -5,8 +5,6 @@
  * written; its end puts it, with the result, in the run's row of the store, and only then is the guest told to forget it. So
  * after a restart the rest of every output is still to be had, from the file, the row or the guest. For the same reason those
  * who wait for a short run are told before its end is stored: until then it is safe with the guest.
- * A run of which nobody is told anything before its end (`awaited`) is not even begun in the store, unless it lasts: its end is the
- * one thing written, then before it is told. Killed in between, we forget it, as does its caller, and the guest ends it.
  *
  * Readers (followers) have their own position in the spool and are fed from the loop, never from inside a call of theirs:
  * a slow one holds up nobody. An ended run becomes "cold" after a while: its output leaves memory and is read back on demand. */
@@ -17,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -61,13 +60,9 @@ struct run *run_put(struct sandbox *s, struct run_row *take)
 /* It need not be stored any more. */
 static void saved(struct run *r)
 {
-	struct core *c = r->sandbox->core;
-
 	if (r->to_save)
-		DL_DELETE2(c->to_save, r, save_prev, save_next);
-	if (r->to_record)
-		DL_DELETE2(c->to_record, r, save_prev, save_next);
-	r->to_save = r->to_record = false;
+		DL_DELETE2(r->sandbox->core->to_save, r, save_prev, save_next);
+	r->to_save = false;
 }
 
 static void run_delete(struct run *r, bool files)
@@ -196,14 +191,6 @@ static int check_startable(struct sandbox *s, const struct run_spec *spec, struc
 	return 0;
 }
 
-/* A run that the caller waits for is over in a moment, most often, and then its end is all there is to store. */
-static void record_later(struct run *r)
-{
-	r->to_record = true;
-	DL_APPEND2(r->sandbox->core->to_record, r, save_prev, save_next);
-	core_record_soon(r->sandbox->core);
-}
-
 /* It is as if it had never begun. */
 static void unrecorded(struct run *r)
 {
@@ -285,10 +272,10 @@ static int start(struct sandbox *s, const struct run_spec *spec, bool kernel, st
 		link_run_start(s->link, r->number, &ls);
 	pairs_done(&env);
 	command_done(&cmd);
-	/* Written while the guest is at it already. If we die in between, the guest is told to cancel a run that nobody knows. */
-	if (!first && spec->awaited) {
-		record_later(r);
-	} else if (!first && (rc = store_run_put(s->core->o.store, &r->row)) < 0) {
+	/* Written while the guest is at it already, which on one processor needs us to step back. If we die in between, the guest is
+	 * told to cancel a run that nobody knows. */
+	(void)sched_yield();
+	if (!first && (rc = store_run_put(s->core->o.store, &r->row)) < 0) {
 		unrecorded(r);
 		return err_sys(e, ERR_UNAVAILABLE, -rc, "the run cannot be recorded");
 	}
@@ -388,13 +375,12 @@ static bool fits_row(const struct run *r)
 
 /* Puts the result and the output where a kill -9 can't lose them; then the guest may forget the run. When the disk is full the
  * guest keeps it, and the sweep tries again. */
-static void save_ended(struct run *r)
+static void save(struct run *r)
 {
 	struct sandbox *s = r->sandbox;
 	struct str out = spool_memory(&r->out[0]), err = spool_memory(&r->out[1]);
 	struct run_row row = r->row; /* borrows: not freed */
 
-	saved(r);
 	if (fits_row(r)) {
 		row.stdout_data = (uint8_t *)(uintptr_t)out.p;
 		row.stderr_data = (uint8_t *)(uintptr_t)err.p;
@@ -407,14 +393,35 @@ static void save_ended(struct run *r)
 		row.truncated = r->row.truncated;
 	}
 	r->unsaved = store_run_put(s->core->o.store, &row) < 0;
-	if (!r->unsaved && s->link)
-		link_run_release(s->link, r->number);
 }
 
+static void release_saved(struct run *r)
+{
+	if (!r->unsaved && r->sandbox->link)
+		link_run_release(r->sandbox->link, r->number);
+}
+
+static void save_ended(struct run *r)
+{
+	saved(r);
+	save(r);
+	release_saved(r);
+}
+
+/* Together: one transaction for all that ended within a moment. When it fails they are unsaved, and the sweep tries again. */
 void runs_save_ended(struct core *c)
 {
-	while (c->to_save)
-		save_ended(c->to_save);
+	struct run *done = take_ptr(&c->to_save), *r, *next;
+
+	store_begin(c->o.store);
+	DL_FOREACH2 (done, r, save_next)
+		save(r);
+	bool kept = store_commit(c->o.store) == 0;
+	DL_FOREACH_SAFE2 (done, r, next, save_next) {
+		r->to_save = false;
+		r->unsaved |= !kept;
+		release_saved(r);
+	}
 }
 
 static void finish(struct run *r)
@@ -428,10 +435,10 @@ static void finish(struct run *r)
 	r->used_ms = now_ms();
 	if (!r->row.duration_ms)
 		r->row.duration_ms = r->row.ended_ms - r->row.started_ms;
-	if (!r->to_record && s->link && r->row.state != RUN_LOST && fits_row(r)) { /* the guest has it as well */
+	if (s->link && r->row.state != RUN_LOST && fits_row(r)) { /* the guest has it as well */
 		r->unsaved = r->to_save = true;
 		DL_APPEND2(s->core->to_save, r, save_prev, save_next);
-		core_deliver_soon(s->core);
+		core_save_soon(s->core);
 	} else {
 		save_ended(r); /* it may find that output is lost, which those who wait are told */
 	}
@@ -446,31 +453,6 @@ static void finish(struct run *r)
 		free(w);
 		w = next;
 	}
-}
-
-static void record(struct run *r)
-{
-	struct sandbox *s = r->sandbox;
-
-	if (!r->to_record)
-		return;
-	saved(r);
-	int rc = store_run_put(s->core->o.store, &r->row);
-	if (rc == 0)
-		return;
-	if (s->link)
-		link_run_cancel(s->link, r->number);
-	r->row.state = RUN_FAILED;
-	free(r->row.message);
-	r->row.message = xasprintf("it was ended: the run cannot be recorded (%s)", strerror(-rc));
-	finish(r);
-}
-
-/* Those that go on. */
-void runs_record(struct core *c)
-{
-	while (c->to_record)
-		record(c->to_record);
 }
 
 /* A SIGKILL that nobody here sent may have been the out-of-memory killer: its counter tells. */
@@ -507,11 +489,6 @@ void run_on_end(void *ctx, uint64_t number, const struct link_run_end *end)
 		return;
 	static const struct link_run_end never = { .failed = true, .errnum = ESRCH, .message = "the interpreter that had been started for it has ended before it" };
 	end = r->taken ? &never : end;
-	bool killed = end->signal == SIGKILL && !end->timed_out && !end->canceled && !end->oom;
-	if (killed)
-		record(r); /* the reason must be asked for, and it may be a while */
-	if (run_ended(r))
-		return;
 	r->row.state = end->failed ? RUN_FAILED : RUN_EXITED;
 	r->row.exit_code = end->exit_code;
 	r->row.signal = end->signal;
@@ -529,7 +506,7 @@ void run_on_end(void *ctx, uint64_t number, const struct link_run_end *end)
 		r->row.truncated = true;
 	if (end->session_ended && r->row.session)
 		session_on_end(s, r->row.session, end->exit_code);
-	if (killed) {
+	if (end->signal == SIGKILL && !end->timed_out && !end->canceled && !end->oom) {
 		struct oom_question *q = xcalloc(1, sizeof *q);
 		*q = (struct oom_question){ .core = s->core, .number = number };
 		snprintf(q->sandbox, sizeof q->sandbox, "%s", s->row.id);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <unistd.h>
 
 int loop_init(struct loop *l)
 {
@@ -28,12 +29,30 @@ void watch_set(struct loop *l, struct watch *w, uint32_t events)
 	w->events = events;
 }
 
+/* Leaving epoll and closing can wait until what there is to say has been said. */
 void watch_close(struct loop *l, struct watch *w)
 {
 	if (w->fd < 0)
 		return;
-	watch_set(l, w, 0);
-	w->fd = close_fd(w->fd);
+	for (int i = 0; i < l->fetched_n; i++)
+		if (l->fetched[i].data.ptr == w)
+			l->fetched[i].data.ptr = NULL;
+	if (l->closing_n == (int)ARRAY_LEN(l->closing))
+		loop_tidy(l);
+	l->closing[l->closing_n++] = (struct closing){ w->fd, w->added_ };
+	w->fd = -EBADF;
+	w->events = 0;
+	w->added_ = false;
+}
+
+void loop_tidy(struct loop *l)
+{
+	while (l->closing_n) {
+		struct closing c = l->closing[--l->closing_n];
+		if (c.added) /* a child may have a copy, so closing alone would not take it out */
+			(void)epoll_ctl(l->epoll, EPOLL_CTL_DEL, c.fd, NULL);
+		(void)close(c.fd);
+	}
 }
 
 void timer_stop(struct timer *t)

@@ -20,12 +20,19 @@ struct timer {
 	struct timer *next_, **link_;
 };
 
+struct closing {
+	int fd;
+	bool added;
+};
+
 struct loop {
 	int epoll;
 	struct timer *timers;
 	uint64_t earliest; /* never later than the first timer; 0 = no timer */
 	struct epoll_event fetched[64];
 	int fetched_n;
+	struct closing closing[16]; /* by loop_tidy */
+	int closing_n;
 };
 
 int loop_init(struct loop *l);
@@ -33,7 +40,8 @@ int loop_init(struct loop *l);
 void loop_once(struct loop *l);
 /* events 0 takes the watch out, so that not even EPOLLHUP wakes the loop. */
 void watch_set(struct loop *l, struct watch *w, uint32_t events);
-void watch_close(struct loop *l, struct watch *w); /* takes out and closes the descriptor */
+void watch_close(struct loop *l, struct watch *w); /* takes out; the descriptor is closed by loop_tidy, or before */
+void loop_tidy(struct loop *l); /* at the end of a turn */
 void timer_set(struct loop *l, struct timer *t, uint64_t at);
 void timer_stop(struct timer *t);
 

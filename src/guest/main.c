@@ -164,14 +164,17 @@ static int open_channel(struct guest *g)
 	return 0;
 }
 
-/* Once the daemon has been answered there is time: what a first run would otherwise wait for. */
+/* Once the daemon has been answered there is time: what a run would otherwise wait for. */
 static void prepare(struct guest *g)
 {
 	static bool prepared;
 	struct user u;
 	struct err e;
 
-	if (prepared || !g->conn || g->bare)
+	if (!g->conn || g->bare)
+		return;
+	run_prepare();
+	if (prepared)
 		return;
 	prepared = true;
 	groups_prepare(&g->groups);
@@ -213,6 +216,7 @@ int main(int argc, char **argv)
 	for (;;) {
 		loop_once(&g.loop);
 		conn_flush(&g);
+		loop_tidy(&g.loop);
 		groups_tidy(&g.groups);
 		prepare(&g);
 	}

@@ -222,10 +222,45 @@ static void plumbing_done(struct plumbing *p)
 	p->err = close_fd(p->err);
 }
 
+/* What most runs need, opened while there was time: two pipes, the reading end ours, and an empty stdin. */
+static struct {
+	int read, write;
+} spare_pipes[2] = { { -EBADF, -EBADF }, { -EBADF, -EBADF } };
+static int spare_null = -EBADF;
+
+void run_prepare(void)
+{
+	int p[2];
+
+	for (size_t i = 0; i < ARRAY_LEN(spare_pipes); i++)
+		if (spare_pipes[i].read < 0 && pipe2(p, O_CLOEXEC) == 0) {
+			spare_pipes[i].read = p[0];
+			spare_pipes[i].write = p[1];
+			(void)fcntl(p[0], F_SETFL, O_NONBLOCK); /* of our end, which a new pipe does not refuse */
+		}
+	if (spare_null < 0)
+		spare_null = open("/dev/null", O_RDWR | O_CLOEXEC);
+}
+
+static bool take_spare(int *ret_read, int *ret_write)
+{
+	for (size_t i = 0; i < ARRAY_LEN(spare_pipes); i++)
+		if (spare_pipes[i].read >= 0) {
+			*ret_read = take_fd(&spare_pipes[i].read);
+			*ret_write = take_fd(&spare_pipes[i].write);
+			return true;
+		}
+	return false;
+}
+
 static int make_pipe(const struct user *u, int *ret_read, int *ret_write, bool read_is_ours)
 {
 	int p[2];
 
+	if (read_is_ours && take_spare(ret_read, ret_write)) {
+		user_give(u, *ret_read, true);
+		return 0;
+	}
 	if (pipe2(p, O_CLOEXEC) < 0)
 		return -errno;
 	*ret_read = p[0];
@@ -262,7 +297,7 @@ static int open_pipes(const struct run *r, const struct user *u, const struct gu
 	if (r->in.open || r->in.bytes.len) {
 		if ((e = make_pipe(u, &p->child[0], &p->in, false)) < 0)
 			return e;
-	} else if ((p->child[0] = open("/dev/null", O_RDWR | O_CLOEXEC)) < 0) {
+	} else if ((p->child[0] = take_fd(&spare_null)) < 0 && (p->child[0] = open("/dev/null", O_RDWR | O_CLOEXEC)) < 0) {
 		/* an image without devices: a pipe that is at its end */
 		int nobody = -EBADF;
 		e = make_pipe(u, &p->child[0], &nobody, false);

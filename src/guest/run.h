@@ -48,6 +48,7 @@ struct run *run_find(struct guest *g, uint64_t id);
 struct run *run_of_pid(struct guest *g, pid_t pid);
 /* Requests of the daemon; -EPROTO = it broke the rules. */
 int run_start(struct guest *g, uint64_t id, const struct guest_run_request *r);
+void run_prepare(void); /* while there is time: what the next run will need whatever it is */
 void run_take(struct guest *g, uint64_t id, uint64_t timeout_ms); /* it begins only now */
 int run_attach(struct guest *g, uint64_t id, uint64_t out, uint64_t err);
 int run_ack(struct guest *g, uint64_t id, int stream, uint64_t offset);

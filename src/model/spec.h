@@ -164,7 +164,6 @@ struct run_spec {
 	uint64_t timeout_ms;      /* 0 = none */
 	uint64_t output_max;      /* 0 = RUN_OUTPUT_MAX_DEFAULT. RUN_OUTPUT_MAX_MAX with a pty: the last 32 MiB at least are kept */
 	bool detach;              /* the reply does not wait for the end */
-	bool awaited;             /* the caller is told nothing before the end: so the run may be recorded as late as then */
 	bool kill_on_disconnect;  /* the caller's leaving cancels the run */
 	char *idempotency_key;
 	char *display;            /* the command as the caller wrote it, for listings; NULL = derived */

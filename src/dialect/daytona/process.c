@@ -98,7 +98,6 @@ static void on_started(void *ctx, const struct err *e, const struct run_view *r)
 
 void execution_start(struct execution *x)
 {
-	x->spec.awaited = true;
 	api_run_start(x->call.d->api, &x->call.caller, x->call.ref, &x->spec, on_started, x);
 }
 

@@ -109,7 +109,6 @@ static void start(struct tool_call *c, struct run_spec *spec)
 	spec->cwd = xstrdup(cwd);
 	spec->timeout_ms = (uint64_t)arg_int(c, "timeout_s", TIMEOUT_SECONDS) * 1000;
 	arg_pairs(c, "env", &spec->env);
-	spec->awaited = true;
 	api_run_start(c->m->api, &c->caller, c->sandbox, spec, on_started, c);
 	run_spec_done(spec);
 }

@@ -112,7 +112,6 @@ void native_run_create(struct request *r, void *dialect)
 		*x = (struct exec){ n, r, { *req_caller(r), xstrdup(req_ref(r)), NULL }, query.stream && !spec.detach, spec.detach,
 			            spec.kill_on_disconnect && !spec.detach };
 		req_on_gone(r, exec_gone, x);
-		spec.awaited = !x->stream && !x->detach;
 		api_run_start(n->api, req_caller(r), req_ref(r), &spec, exec_started, x);
 	}
 	run_spec_done(&spec);
