@@ -320,7 +320,7 @@ int api_sandbox_set_lifetime(struct api *a, const struct caller *c, const char *
 }
 
 void api_sandbox_set_network(struct api *a, const struct caller *c, const char *ref, enum network_mode mode, char *const *allow,
-                             char *const *deny, api_sandbox_fn done, void *ctx)
+                             char *const *deny, const struct network_limits *limits, api_sandbox_fn done, void *ctx)
 {
 	struct err e;
 	struct sandbox *s = api_lookup(a, c, ref, &e);
@@ -332,7 +332,7 @@ void api_sandbox_set_network(struct api *a, const struct caller *c, const char *
 	struct call *call = api_call(a, ctx);
 	call->fn.sandbox = done;
 	api_act(a, c);
-	sandbox_set_network(s, mode, allow, deny, answer_sandbox, call);
+	sandbox_set_network(s, mode, allow, deny, limits, answer_sandbox, call);
 	api_act(a, NULL);
 }
 

@@ -79,9 +79,9 @@ int api_sandbox_set_labels(struct api *a, const struct caller *c, const char *re
 int api_sandbox_set_env(struct api *a, const struct caller *c, const char *ref, const struct pairs *set, char *const *unset, struct err *e);
 int api_sandbox_set_lifetime(struct api *a, const struct caller *c, const char *ref, const struct lifetime *l, struct err *e);
 int api_sandbox_set_extra(struct api *a, const struct caller *c, const char *ref, const char *extra, struct err *e);
-/* What it may reach; the lists may be NULL (model/policy.h). As sandbox_set_network of core says. */
+/* What it may reach; the lists may be NULL (model/policy.h); limits NULL: as they are. As sandbox_set_network of core says. */
 void api_sandbox_set_network(struct api *a, const struct caller *c, const char *ref, enum network_mode mode, char *const *allow,
-                             char *const *deny, api_sandbox_fn done, void *ctx);
+                             char *const *deny, const struct network_limits *limits, api_sandbox_fn done, void *ctx);
 /* Which secrets it has: variables and files (absolute paths) -> names of the caller's secrets. It runs. */
 void api_sandbox_set_secrets(struct api *a, const struct caller *c, const char *ref, const struct pairs *env, const struct pairs *files,
                              api_sandbox_fn done, void *ctx);

@@ -99,8 +99,9 @@ int sandbox_set_labels(struct sandbox *s, const struct pairs *labels, struct err
 int sandbox_set_env(struct sandbox *s, const struct pairs *set, char *const *unset, struct err *e);
 int sandbox_set_lifetime(struct sandbox *s, const struct lifetime *l, struct err *e);
 /* What it may reach from now on. Whatever begins after the answer is judged by it; open connections that it may no longer have are
- * cut as soon as the edge gets round to them, within milliseconds. */
-void sandbox_set_network(struct sandbox *s, enum network_mode mode, char *const *allow, char *const *deny, sandbox_done_fn done, void *ctx);
+ * cut as soon as the edge gets round to them, within milliseconds. limits NULL: as they are. */
+void sandbox_set_network(struct sandbox *s, enum network_mode mode, char *const *allow, char *const *deny, const struct network_limits *limits,
+			 sandbox_done_fn done, void *ctx);
 /* Which secrets it has from now on: variables and files (absolute paths) -> names. Runs that begin after the answer have the variables. */
 void sandbox_set_secrets(struct sandbox *s, const struct pairs *env, const struct pairs *files, sandbox_done_fn done, void *ctx);
 int sandbox_set_extra(struct sandbox *s, const char *extra, struct err *e);

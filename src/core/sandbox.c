@@ -110,7 +110,7 @@ void network_tell(struct sandbox *s)
 	if (spec->network == NETWORK_NONE)
 		egress_forget(s->core->o.egress, s->row.id);
 	else
-		egress_set(s->core->o.egress, s->row.id, spec->network, spec->network_allow, spec->network_deny);
+		egress_set(s->core->o.egress, s->row.id, spec->network, spec->network_allow, spec->network_deny, &spec->network_limits);
 }
 
 struct network_change {
@@ -154,7 +154,8 @@ static int check_network(struct sandbox *s, enum network_mode mode, struct err *
 	return 0;
 }
 
-void sandbox_set_network(struct sandbox *s, enum network_mode mode, char *const *allow, char *const *deny, sandbox_done_fn done, void *ctx)
+void sandbox_set_network(struct sandbox *s, enum network_mode mode, char *const *allow, char *const *deny, const struct network_limits *limits,
+			 sandbox_done_fn done, void *ctx)
 {
 	bool had = s->row.spec.network != NETWORK_NONE, lives = s->row.state == SANDBOX_RUNNING || s->row.state == SANDBOX_PAUSED;
 	struct sandbox_spec changed;
@@ -164,6 +165,8 @@ void sandbox_set_network(struct sandbox *s, enum network_mode mode, char *const 
 	strv_free(changed.network_allow);
 	strv_free(changed.network_deny);
 	changed.network = mode;
+	if (limits)
+		changed.network_limits = *limits;
 	changed.network_allow = strv_copy(allow);
 	changed.network_deny = strv_copy(deny);
 	int rc = check_network(s, mode, &e);

@@ -184,10 +184,17 @@ static uint32_t add_rules(struct buf *b, char *const *rules)
 	return n;
 }
 
-static void put(struct egress *g, struct told *t, enum edge_policy_op op, enum network_mode mode, char *const *allow, char *const *deny)
+static void put(struct egress *g, struct told *t, enum edge_policy_op op, enum network_mode mode, char *const *allow, char *const *deny,
+		const struct network_limits *limits)
 {
 	struct edge_policy head = { .magic = EDGE_MAGIC, .op = op, .mode = (uint32_t)mode };
 
+	if (limits) {
+		head.bytes_per_second = limits->bytes_per_second;
+		head.bytes = limits->bytes;
+		head.connections = (uint32_t)MIN(limits->connections, (uint64_t)UINT32_MAX);
+		head.connections_per_second = (uint32_t)MIN(limits->connections_per_second, (uint64_t)UINT32_MAX);
+	}
 	buf_reset(&t->record);
 	(void)buf_add(&t->record, &head, sizeof head);
 	head.n_allow = add_rules(&t->record, allow);
@@ -206,12 +213,13 @@ static void put(struct egress *g, struct told *t, enum edge_policy_op op, enum n
 	flush(g);
 }
 
-void egress_set(struct egress *g, const char *id, enum network_mode mode, char *const *allow, char *const *deny)
+void egress_set(struct egress *g, const char *id, enum network_mode mode, char *const *allow, char *const *deny,
+		const struct network_limits *limits)
 {
 	struct told *t = get(g, id);
 
 	t->forget = false;
-	put(g, t, EDGE_POLICY_SET, mode, allow, deny);
+	put(g, t, EDGE_POLICY_SET, mode, allow, deny, limits);
 }
 
 void egress_forget(struct egress *g, const char *id)
@@ -226,7 +234,7 @@ void egress_forget(struct egress *g, const char *id)
 		return;
 	}
 	t->forget = true;
-	put(g, t, EDGE_POLICY_FORGET, NETWORK_NONE, NULL, NULL);
+	put(g, t, EDGE_POLICY_FORGET, NETWORK_NONE, NULL, NULL, NULL);
 }
 
 void egress_close(struct egress *g)

@@ -12,16 +12,22 @@
 
 #define EVENTS	     128
 #define SWEEP_MS     250
+#define THROTTLE_MS  20 /* between two helpings of a rate of bytes */
 #define RECORDS_A_TURN 256
 #define EVENTS_RATE  50 /* told to the daemon a second, for each sandbox; more are counted */
 #define EVENTS_BURST 500
 
-bool bucket_take(struct bucket *b, double rate, double burst)
+void bucket_fill(struct bucket *b, double rate, double burst)
 {
 	uint64_t now = now_ms();
 
 	b->tokens = b->at_ms ? MIN(burst, b->tokens + rate * (double)(now - b->at_ms) / 1000) : burst;
 	b->at_ms = now;
+}
+
+bool bucket_take(struct bucket *b, double rate, double burst)
+{
+	bucket_fill(b, rate, burst);
 	if (b->tokens < 1)
 		return false;
 	b->tokens -= 1;
@@ -247,6 +253,9 @@ static void set_policy(struct edge *e, const struct edge_policy *head, char *tex
 	policy_done(&b->policy);
 	b->policy = fresh;
 	b->has_policy = true;
+	if (b->limits.bytes != head->bytes)
+		b->moved = 0;
+	b->limits = (struct network_limits){ head->bytes_per_second, head->bytes, head->connections, head->connections_per_second };
 	names_rejudge(b);
 	DL_FOREACH_SAFE (b->flows, f, next)
 		flow_rejudge(f);
@@ -360,21 +369,35 @@ static void bury(struct edge *e)
 	lookups_bury(e);
 }
 
+static void run_throttled(struct edge *e)
+{
+	struct box *b, *next;
+
+	e->throttled = false; /* set again by whoever still has to wait */
+	HASH_ITER (hh, e->boxes, b, next)
+		if (b->throttled)
+			flows_after_throttle(b);
+}
+
 static void loop(struct edge *e)
 {
 	struct epoll_event events[EVENTS];
-	uint64_t swept = now_ms();
+	uint64_t swept = now_ms(), filled = swept;
 
 	while (!e->ending) {
-		int n = epoll_wait(e->epoll, events, EVENTS, e->run ? 0 : SWEEP_MS);
+		int n = epoll_wait(e->epoll, events, EVENTS, e->run ? 0 : e->throttled ? THROTTLE_MS : SWEEP_MS);
 		if (n < 0 && errno != EINTR)
 			return;
 		for (int i = 0; i < n; i++)
 			if (!dispatch(e, events[i].data.ptr, events[i].events))
 				return;
 		run_queue(e);
-		bury(e);
 		uint64_t now = now_ms();
+		if (e->throttled && now - filled >= THROTTLE_MS) {
+			run_throttled(e);
+			filled = now;
+		}
+		bury(e);
 		if (now - swept >= SWEEP_MS) {
 			flows_sweep(e, now);
 			names_sweep(e, now);

@@ -12,7 +12,7 @@
 #include <uthash.h>
 #include <utlist.h>
 
-#define FLOWS_MAX	1024  /* open connections of a sandbox */
+#define FLOWS_MAX	NETWORK_CONNECTIONS_MAX /* open connections of a sandbox */
 #define LOOKUPS_MAX	128   /* names of a sandbox that are being looked up */
 #define PINS_MAX	1024  /* of a sandbox */
 #define FIRST_MAX	16384 /* bytes that are looked at before a connection is judged */
@@ -37,6 +37,7 @@ struct bucket { /* of a rate */
 };
 /* One more, at most so many a second with bursts of `burst`? */
 bool bucket_take(struct bucket *b, double rate, double burst);
+void bucket_fill(struct bucket *b, double rate, double burst); /* what time has brought */
 
 struct pin {
 	char *name;
@@ -58,6 +59,10 @@ struct box { /* a sandbox */
 	struct pin *pins; /* newest first */
 	struct lookup *lookups;
 	struct bucket new_flows, questions, events;
+	struct network_limits limits;
+	struct bucket up_bytes, down_bytes; /* that may pass now, under limits.bytes_per_second */
+	uint64_t moved; /* bytes both ways */
+	bool throttled; /* some of its connections wait for the next of these */
 	uint32_t events_lost;
 	UT_hash_handle hh;
 };
@@ -111,6 +116,7 @@ struct edge {
 	int reserve;		  /* a descriptor that is let go of to refuse a connection when there is no other */
 	uint8_t *buffer;	  /* COPY_BUFFER */
 	uint8_t *room;		  /* HELLO_MAX */
+	bool throttled; /* some box is */
 	bool ending;
 };
 
@@ -133,6 +139,7 @@ void flow_on_client(struct flow *f, uint32_t events);
 void flow_on_server(struct flow *f, uint32_t events);
 void flow_run(struct flow *f);		    /* goes on where it left off */
 void flow_kill(struct flow *f, bool reset); /* closes both sides; freed at the end of the turn */
+void flows_after_throttle(struct box *b);   /* time has passed: they may have some more */
 void flow_rejudge(struct flow *f);	    /* the policy has changed */
 void flows_sweep(struct edge *e, uint64_t now);
 void flow_free(struct flow *f);

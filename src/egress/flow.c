@@ -21,7 +21,7 @@
 
 #define ACCEPTS_A_TURN	64
 #define BYTES_A_TURN	(1U << 20)
-#define NEW_FLOWS_RATE	500 /* a second */
+#define NEW_FLOWS_RATE	NETWORK_CONNECTIONS_RATE_MAX
 #define NEW_FLOWS_BURST 2000
 
 struct addr addr_of(const struct sockaddr_storage *ss, uint16_t *ret_port)
@@ -113,6 +113,8 @@ static void refuse(struct flow *f, const char *reason)
 	flow_kill(f, true);
 }
 
+static const char used_up[] = "the bytes it may move are used up";
+
 /* --- judging --- */
 
 static void dial(struct flow *f)
@@ -193,6 +195,18 @@ static const char *judge(struct flow *f)
 	return NULL;
 }
 
+/* A new connection of it: NULL, or why not. */
+static const char *over_limits(struct box *b)
+{
+	uint64_t rate = b->limits.connections_per_second;
+
+	if (b->n_flows > (b->limits.connections ? MIN(b->limits.connections, (uint64_t)FLOWS_MAX) : FLOWS_MAX))
+		return "too many connections";
+	if (!bucket_take(&b->new_flows, rate ? (double)rate : NEW_FLOWS_RATE, rate ? (double)rate : NEW_FLOWS_BURST))
+		return "too many new connections a second";
+	return b->limits.bytes && b->moved >= b->limits.bytes ? used_up : NULL;
+}
+
 static void begin(struct box *b, int fd)
 {
 	struct flow *f = xcalloc(1, sizeof *f);
@@ -210,9 +224,7 @@ static void begin(struct box *b, int fd)
 		return;
 	}
 	f->addr = addr_of(&ss, &f->port);
-	const char *reason = b->n_flows > FLOWS_MAX ? "too many connections" : NULL;
-	if (!reason && !bucket_take(&b->new_flows, NEW_FLOWS_RATE, NEW_FLOWS_BURST))
-		reason = "too many new connections a second";
+	const char *reason = over_limits(b);
 	if (!reason)
 		reason = judge(f);
 	if (reason) {
@@ -353,6 +365,54 @@ static int inspect(struct flow *f, struct half *h, const uint8_t *p, size_t n)
 	return -EACCES;
 }
 
+/* How much may be read now; 0: the sandbox's rate is used up for this moment. */
+static size_t may_read(struct flow *f, const struct half *h)
+{
+	struct box *b = f->box;
+	double rate = (double)b->limits.bytes_per_second;
+	/* A sandbox that does not read must not fill our memory by a thousand connections. */
+	size_t n = b->kept > KEPT_MAX ? KEPT_LITTLE : COPY_BUFFER;
+
+	if (b->limits.bytes)
+		n = (size_t)MIN((uint64_t)n, b->limits.bytes > b->moved ? b->limits.bytes - b->moved : 1);
+	if (rate > 0) {
+		struct bucket *k = h == &f->up ? &b->up_bytes : &b->down_bytes;
+		bucket_fill(k, rate, MAX(rate / 10, 1024.0));
+		n = MIN(n, (size_t)MAX(k->tokens, 0.0));
+		if (n == 0)
+			b->throttled = b->edge->throttled = true;
+	}
+	return n;
+}
+
+/* Counts what was read. False: that was more than the sandbox may have altogether, and the connection has ended. */
+static bool may_pass(struct flow *f, const struct half *h, size_t n)
+{
+	struct box *b = f->box;
+
+	b->moved += n;
+	if (b->limits.bytes_per_second)
+		(h == &f->up ? &b->up_bytes : &b->down_bytes)->tokens -= (double)n;
+	if (!b->limits.bytes || b->moved <= b->limits.bytes)
+		return true;
+	refuse(f, used_up);
+	return false;
+}
+
+void flows_after_throttle(struct box *b)
+{
+	size_t n = b->n_flows;
+
+	b->throttled = false;
+	for (size_t i = 0; i <= n && b->flows; i++) { /* the first of the last time is not the first of this one */
+		struct flow *f = b->flows;
+		DL_DELETE(b->flows, f);
+		DL_APPEND(b->flows, f);
+		if (i > 0 && f->state == FLOW_OPEN)
+			flow_run(f);
+	}
+}
+
 /* One direction, until there is nothing to do or its turn is used up (1). 0 = waits, negative = broken or refused. */
 static int copy(struct flow *f, struct half *h)
 {
@@ -376,8 +436,10 @@ static int copy(struct flow *f, struct half *h)
 			return 0;
 		if (h == &f->up && !judged(f))
 			return f->state == FLOW_DEAD ? -EACCES : 0;
-		/* A sandbox that does not read must not fill our memory by a thousand connections. */
-		ssize_t n = recv(h->from->fd, buffer, f->box->kept > KEPT_MAX ? KEPT_LITTLE : COPY_BUFFER, MSG_DONTWAIT);
+		size_t want = may_read(f, h);
+		if (want == 0)
+			return 0;
+		ssize_t n = recv(h->from->fd, buffer, want, MSG_DONTWAIT);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno == EAGAIN) {
@@ -391,6 +453,8 @@ static int copy(struct flow *f, struct half *h)
 			continue;
 		}
 		moved += (size_t)n;
+		if (!may_pass(f, h, (size_t)n))
+			return -EACCES;
 		int rc = f->http ? inspect(f, h, buffer, (size_t)n) : 0;
 		if (rc == 0)
 			rc = pass_on(f, h, buffer, (size_t)n);
@@ -416,7 +480,7 @@ void flow_run(struct flow *f)
 		return;
 	}
 	/* The answer to an upgrade lets the client's bytes go on. */
-	bool again = up > 0 || down > 0 || (f->up.readable && !f->hold && !f->up.rest_len && !f->up.ended);
+	bool again = up > 0 || down > 0 || (f->up.readable && !f->hold && !f->up.rest_len && !f->up.ended && !f->box->throttled);
 	if (again && !f->queued) {
 		f->queued = true;
 		f->run_next = e->run;

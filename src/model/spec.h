@@ -82,6 +82,15 @@ void volume_mounts_done(struct volume_mounts *m);
 #define SPEC_IMAGE_MAX 512
 #define SPEC_HOSTNAME_MAX 64      /* the kernel's limit */
 #define SPEC_KEY_MAX 255          /* idempotency key, bytes */
+/* What the edge holds a sandbox to; 0 = no other limit than everybody's. */
+#define NETWORK_CONNECTIONS_MAX	    1024 /* open at once */
+#define NETWORK_CONNECTIONS_RATE_MAX 500 /* new ones a second */
+struct network_limits {
+	uint64_t bytes_per_second; /* each way, all connections together */
+	uint64_t bytes;		   /* both ways, since the edge began or the limit was set */
+	uint64_t connections, connections_per_second;
+};
+
 #define SPEC_EXTRA_MAX (256U << 10)
 
 enum want { WANT_DEFAULT, WANT_NO, WANT_YES };
@@ -100,6 +109,7 @@ struct sandbox_spec {
 	enum network_mode network;
 	bool network_unasked; /* the mode is the server's default, not the caller's word: "none" where the boundary gives no network */
 	char **network_allow, **network_deny; /* rules of model/policy.h, NULL-terminated, or NULL */
+	struct network_limits network_limits;
 	struct pairs secret_env;   /* variable -> name of a secret: it holds the placeholder (model/secret.h) */
 	struct pairs secret_files; /* absolute path inside -> name of a secret: the same in a file */
 	struct lifetime lifetime;

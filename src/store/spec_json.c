@@ -84,6 +84,10 @@ char *spec_to_json(const struct sandbox_spec *spec)
 	set_text(o, "network", network_mode_name(spec->network), &ok);
 	set_list(o, "network_allow", spec->network_allow, &ok);
 	set_list(o, "network_deny", spec->network_deny, &ok);
+	set_number(o, "network_bytes_per_second", spec->network_limits.bytes_per_second, &ok);
+	set_number(o, "network_bytes", spec->network_limits.bytes, &ok);
+	set_number(o, "network_connections", spec->network_limits.connections, &ok);
+	set_number(o, "network_connections_per_second", spec->network_limits.connections_per_second, &ok);
 	set_volumes(o, &spec->volumes, &ok);
 	set_pairs(o, "secret_env", &spec->secret_env, &ok);
 	set_pairs(o, "secret_files", &spec->secret_files, &ok);
@@ -168,6 +172,10 @@ int spec_from_json(const char *json, struct sandbox_spec *ret)
 	ret->network = mode;
 	ret->network_allow = get_list(o, "network_allow");
 	ret->network_deny = get_list(o, "network_deny");
+	get_number(o, "network_bytes_per_second", &ret->network_limits.bytes_per_second);
+	get_number(o, "network_bytes", &ret->network_limits.bytes);
+	get_number(o, "network_connections", &ret->network_limits.connections);
+	get_number(o, "network_connections_per_second", &ret->network_limits.connections_per_second);
 	get_member(o, "name", &ret->name);
 	get_member(o, "image", &ret->image);
 	get_member(o, "boundary", &ret->boundary);

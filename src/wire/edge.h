@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define EDGE_MAGIC 0x43454731u /* "CEG1"; changes with any field */
+#define EDGE_MAGIC 0x43454732u /* "CEG2"; changes with any field */
 
 /* Where a sandbox finds its gate; the same for all, since none sees another's. */
 #define GATE_ADDR4 "10.97.83.1"
@@ -34,6 +34,8 @@ struct edge_policy { /* followed by text_len bytes: the rules of model/policy.h,
 	char id[40];
 	uint32_t mode; /* enum network_mode */
 	uint32_t n_allow, n_deny, text_len;
+	uint32_t connections, connections_per_second; /* limits; 0 = none of its own */
+	uint64_t bytes_per_second, bytes;
 };
 
 /* --- edge to daemon --- */

@@ -305,11 +305,11 @@ int api_sandbox_set_lifetime(struct api *a, const struct caller *c, const char *
 	return 0;
 }
 void api_sandbox_set_network(struct api *a, const struct caller *c, const char *ref, enum network_mode mode, char *const *allow,
-                             char *const *deny, api_sandbox_fn done, void *ctx)
+                             char *const *deny, const struct network_limits *limits, api_sandbox_fn done, void *ctx)
 {
 	struct sandbox_view v;
 	struct err e;
-	(void)c, (void)deny;
+	(void)c, (void)deny, (void)limits;
 	struct box *b = fake_lookup(a, ref, &e);
 	if (!b) {
 		done(ctx, &e, NULL);

@@ -135,5 +135,5 @@ void handle_network(struct request *r, void *daytona)
 	if (rc < 0)
 		call_fail(&x->call, &e);
 	else
-		api_sandbox_set_network(d->api, &x->call.caller, x->call.ref, x->wish.mode, x->wish.allow, NULL, on_changed, x);
+		api_sandbox_set_network(d->api, &x->call.caller, x->call.ref, x->wish.mode, x->wish.allow, NULL, NULL, on_changed, x);
 }

@@ -29,12 +29,28 @@ static void encode_list(struct jout *j, const char *key, char *const *v)
 	jout_end_array(j);
 }
 
+static void encode_limits(struct jout *j, const struct network_limits *l)
+{
+	const struct { const char *name; uint64_t value; } all[] = {
+		{ "bytes_per_second", l->bytes_per_second },
+		{ "bytes", l->bytes },
+		{ "connections", l->connections },
+		{ "connections_per_second", l->connections_per_second },
+	};
+	jout_object(j, "limits");
+	for (size_t i = 0; i < ARRAY_LEN(all); i++)
+		if (all[i].value)
+			jout_u64(j, all[i].name, all[i].value);
+	jout_end_object(j);
+}
+
 static void encode_network(struct jout *j, const struct sandbox_spec *s)
 {
 	jout_object(j, "network");
 	jout_z(j, "mode", network_mode_name(s->network));
 	encode_list(j, "allow", s->network_allow);
 	encode_list(j, "deny", s->network_deny);
+	encode_limits(j, &s->network_limits);
 	jout_end_object(j);
 }
 

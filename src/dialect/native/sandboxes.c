@@ -214,6 +214,7 @@ void native_sandbox_update(struct request *r, void *dialect)
 	if (rc >= 0) {
 		c.lifetime = v.spec->lifetime;
 		c.network.network = v.spec->network;
+		c.network.network_limits = v.spec->network_limits;
 		rc = changes_decode(req_body(r), &c, &e);
 	}
 	if (rc >= 0 && c.has_network && c.has_secrets)
@@ -226,7 +227,7 @@ void native_sandbox_update(struct request *r, void *dialect)
 		answer_err(n, r, &e);
 	else if (c.has_network) /* last, since it answers later */
 		api_sandbox_set_network(n->api, req_caller(r), req_ref(r), c.network.network, c.network.network_allow, c.network.network_deny,
-		                        reach_changed, pending_new(n, r));
+		                        &c.network.network_limits, reach_changed, pending_new(n, r));
 	else if (c.has_secrets)
 		api_sandbox_set_secrets(n->api, req_caller(r), req_ref(r), &c.network.secret_env, &c.network.secret_files, reach_changed,
 		                        pending_new(n, r));

@@ -67,6 +67,9 @@ static int set_stdin_base64(void *into, const char *where, const json_t *v, stru
 	return 0;
 }
 
+/* The whole of it anew: what is left out is no limit. */
+static int set_network_limits(void *into, const char *where, const json_t *v, struct err *e);
+
 /* --- tables --- */
 
 static const struct field resources_fields[] = {
@@ -76,10 +79,20 @@ static const struct field resources_fields[] = {
 	{ .name = "pids", .kind = FIELD_U64, .offset = offsetof(struct resources, pids), .min = 4, .max = 1000000 },
 	{ 0 },
 };
+#define LIMIT(field) offsetof(struct sandbox_spec, network_limits.field)
+#define BYTES_MAX    9007199254740991.0 /* that every JSON reader takes */
+static const struct field limit_fields[] = {
+	{ .name = "bytes_per_second", .kind = FIELD_U64, .offset = LIMIT(bytes_per_second), .min = 1024, .max = BYTES_MAX },
+	{ .name = "bytes", .kind = FIELD_U64, .offset = LIMIT(bytes), .min = 1, .max = BYTES_MAX },
+	{ .name = "connections", .kind = FIELD_U64, .offset = LIMIT(connections), .min = 1, .max = NETWORK_CONNECTIONS_MAX },
+	{ .name = "connections_per_second", .kind = FIELD_U64, .offset = LIMIT(connections_per_second), .min = 1, .max = NETWORK_CONNECTIONS_RATE_MAX },
+	{ 0 },
+};
 static const struct field network_fields[] = {
 	{ .name = "mode", .kind = FIELD_CUSTOM, .set = set_network_mode },
 	{ .name = "allow", .kind = FIELD_STRINGS, .offset = offsetof(struct sandbox_spec, network_allow) },
 	{ .name = "deny", .kind = FIELD_STRINGS, .offset = offsetof(struct sandbox_spec, network_deny) },
+	{ .name = "limits", .kind = FIELD_CUSTOM, .set = set_network_limits },
 	{ 0 },
 };
 static const struct field lifetime_fields[] = {
@@ -262,7 +275,16 @@ static int set_lifetime_changes(void *into, const char *where, const json_t *v, 
 	return rc < 0 ? rc : lifetime_validate(&c->lifetime, e);
 }
 
-/* The whole of it anew; what is left out of it is empty, but for the mode. */
+static int set_network_limits(void *into, const char *where, const json_t *v, struct err *e)
+{
+	struct sandbox_spec *s = into;
+	const struct field as_object = { .name = "limits", .kind = FIELD_OBJECT, .sub = limit_fields };
+	(void)where;
+	s->network_limits = (struct network_limits){ 0 };
+	return decode_one(&as_object, v, into, e);
+}
+
+/* The whole of it anew; what is left out of it is empty, but for the mode and the limits. */
 static int set_network_changes(void *into, const char *where, const json_t *v, struct err *e)
 {
 	struct sandbox_changes *c = into;
