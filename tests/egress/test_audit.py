@@ -41,6 +41,32 @@ def test_audit_of_what_was_reached_and_refused(w):
         assert any(l.get("address") == METADATA4 and l["reason"] for l in denied), denied
 
 
+def test_audit_is_not_flooded(w):
+    box = w.create("allow", allow=["audit.test:80"])
+    n = 1500
+    box.python(f"""
+import socket
+for i in range({n}):
+    s = socket.socket()
+    s.settimeout(5)
+    try:
+        s.connect(("{PUBLIC4}", 1 + i % 60000))
+        s.recv(1)
+    except OSError:
+        pass
+    s.close()
+""")
+    box.delete()
+    assert until(lambda: any(l["type"] == "sandbox.deleted" for l in audit(w, box)))
+    found = audit(w, box)
+    one_by_one = [l for l in found if l["type"] == "network.denied"]
+    more = [l for l in found if l["type"] == "network.more"]
+    assert len(one_by_one) < n / 2 and more, (len(one_by_one), len(more))
+    told = len(one_by_one) + sum(l["denied"] + l["untold"] for l in more)
+    assert n / 2 < told <= n, told
+    assert found[-1]["type"] == "sandbox.deleted"
+
+
 def test_audit_verifies_after_the_edge_was_killed(w):
     with w.create("public") as b:
         assert b.python(CONNECT + f"print(connect('{PUBLIC4}', 7))") == "open"
