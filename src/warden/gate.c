@@ -24,6 +24,9 @@
 #define TCP_PORT 4	   /* of the listeners; any would do, nothing else listens in a gate */
 #define BACKLOG	 1024	   /* half-open connections are the edge's memory */
 #define BUFFER	 (1 << 20) /* bytes of a socket each way, at most */
+/* What the gate asks for its neighbour from. An answer comes from whatever address was dialled, which is not one of the link's own, and then
+ * the kernel asks from a link-local address or, where there is none, not at all: the sandbox would be found only when it asks itself. */
+#define LINK_LOCAL "fe80::1"
 
 /* --- links and addresses --- */
 
@@ -309,6 +312,8 @@ static int configure(struct nl *m, int nl, int link, const char *const addr[2], 
 	add_address(m, link, AF_INET, addr[0], GATE_PREFIX4);
 	add_default(m, target, AF_INET, via[0]);
 	if (v6) {
+		if (!via[1])
+			add_address(m, link, AF_INET6, LINK_LOCAL, 128);
 		add_address(m, link, AF_INET6, addr[1], GATE_PREFIX6);
 		add_default(m, target, AF_INET6, via[1]);
 	}
