@@ -105,7 +105,8 @@ void sandbox_set_network(struct sandbox *s, enum network_mode mode, char *const 
 /* Which secrets it has from now on: variables and files (absolute paths) -> names. Runs that begin after the answer have the variables. */
 void sandbox_set_secrets(struct sandbox *s, const struct pairs *env, const struct pairs *files, sandbox_done_fn done, void *ctx);
 int sandbox_set_extra(struct sandbox *s, const char *extra, struct err *e);
-void sandbox_usage(struct sandbox *s, void (*done)(void *ctx, const struct err *e, const struct usage *u), void *ctx);
+typedef void (*usage_fn)(void *ctx, const struct err *e, const struct usage *u);
+void sandbox_usage(struct sandbox *s, usage_fn done, void *ctx);
 
 /* Other limits; what is 0 stays. A stopped sandbox has them at its next start. The size of the disk cannot change. */
 void sandbox_resize(struct sandbox *s, const struct resources *r, sandbox_done_fn done, void *ctx);

@@ -297,18 +297,6 @@ void sandbox_resize(struct sandbox *s, const struct resources *want, sandbox_don
 		s->boundary->ops->resize(s->boundary, s->row.id, &now, on_resized, r);
 }
 
-void sandbox_usage(struct sandbox *s, void (*done)(void *ctx, const struct err *e, const struct usage *u), void *ctx)
-{
-	struct err e;
-
-	if (s->boundary) {
-		s->boundary->ops->usage(s->boundary, s->row.id, done, ctx);
-		return;
-	}
-	err_set(&e, ERR_UNAVAILABLE, ENOSYS, "the boundary '%s' is not offered by this server now", s->row.boundary);
-	done(ctx, &e, NULL);
-}
-
 /* Bulk goes past PID 1 where it can. NULL: by the ordinary way, then. */
 static struct link_op *open_direct(struct sandbox *s, const struct op_spec *spec, const struct op_events *ev, void *ctx)
 {

@@ -1,4 +1,5 @@
 #include "guest/fileop.h"
+#include "guest/vm.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -6,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -221,6 +223,17 @@ int op_userinfo(struct work *w, struct err *e)
 	return 0;
 }
 
+/* What runs in a machine; elsewhere there is no such group to see, and whoever made the sandbox knows. */
+static void add_processes(struct buf *values)
+{
+	char text[24];
+	auto_fd int fd = open(VM_GROUP "/pids.current", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+
+	if (n > 0)
+		add_number(values, "processes", strtoull((text[n] = '\0', text), NULL, 10));
+}
+
 int op_disk(struct work *w, struct err *e)
 {
 	auto_buf struct buf values;
@@ -234,6 +247,7 @@ int op_disk(struct work *w, struct err *e)
 	add_number(&values, "bytes_available", (uint64_t)s.f_bavail * s.f_frsize);
 	add_number(&values, "inodes_total", s.f_files);
 	add_number(&values, "inodes_free", s.f_ffree);
+	add_processes(&values);
 	port_values(&w->port, &values);
 	return 0;
 }

@@ -316,13 +316,13 @@ static int make_groups(struct guest *g)
 
 	if (r == 0)
 		r = write_text("/sys/fs/cgroup/cgroup.subtree_control", "+memory +pids", 0);
-	if (r == 0 && mkdir("/sys/fs/cgroup/runs", ROOT_MODE) < 0)
+	if (r == 0 && mkdir(VM_GROUP, ROOT_MODE) < 0)
 		r = -errno;
 	if (r == 0 && sysinfo(&info) == 0 && info.totalram * info.mem_unit > 2ul * KEPT_BACK) {
 		snprintf(text, sizeof text, "%llu", (unsigned long long)info.totalram * info.mem_unit - KEPT_BACK);
-		r = write_text("/sys/fs/cgroup/runs/memory.max", text, 0);
+		r = write_text(VM_GROUP "/memory.max", text, 0);
 	}
-	int dir = r < 0 ? -EBADF : open("/sys/fs/cgroup/runs", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int dir = r < 0 ? -EBADF : open(VM_GROUP, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (r == 0 && dir < 0)
 		r = -errno;
 	if (r == 0)

@@ -11,6 +11,8 @@
 
 #include "guest/guest.h"
 
+#define VM_GROUP "/sys/fs/cgroup/runs" /* the control group of everything that runs, but for us and our workers */
+
 /* argv[0] is "/init" and we are PID 1. */
 bool vm_is_init(const char *arg0);
 /* 0 or a negative errno; *ret_what: the step that failed. */

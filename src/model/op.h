@@ -22,7 +22,7 @@ enum op_kind {
 	OP_CONNECT,    /* port: TCP to 127.0.0.1 (then ::1) inside -> bytes both ways */
 	OP_PORTS,      /* -> listening TCP ports */
 	OP_USERINFO,   /* user -> home, shell, uid, gid, workdir */
-	OP_DISK,       /* -> statfs of / */
+	OP_DISK,       /* -> statfs of /; "processes": those of runs and sessions, where the guest has a group of all of them */
 	OP_SYNC,       /* flush the disk */
 };
 enum { OP_F_PARENTS = 1, OP_F_APPEND = 2, OP_F_EXCLUSIVE = 4, OP_F_RECURSIVE = 8, OP_F_NOFOLLOW = 16 };

@@ -14,6 +14,10 @@ import pytest
 from client import BOUNDARY, PATIENCE, Client, Sandbox
 
 
+def pytest_configure():
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the suite's time is over: what it made still goes
+
+
 class Server:
     def __init__(self):
         self.data = tempfile.mkdtemp(prefix="apitest-")

@@ -3,6 +3,8 @@ import time
 
 import pytest
 
+from client import PATIENCE
+
 KIND = {"resources": {"memory_mib": 330}, "ephemeral": True}
 LOOK = """
 import os, resource, signal, sys
@@ -111,7 +113,7 @@ def test_the_same(client, ready, i):
 
 def test_time_limit_and_whole_tree(client, ready):
     box = ready()
-    got = code(client, box, "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '1000'])\nprint('up')\nwhile True: time.sleep(1)", timeout_ms=700)
+    got = code(client, box, "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '1000'])\nprint('up')\nwhile True: time.sleep(1)", timeout_ms=700 * PATIENCE)
     assert got["timed_out"] and got["signal"] == "SIGKILL" or got["signal"] == 9, got
     assert got["stdout"] == "up\n"
     alone(client, box)

@@ -3,6 +3,7 @@ import glob
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -205,6 +206,7 @@ def refused(kind, call, *args, **named):
 
 def main(modules):
     wanted, passed, failed = sys.argv[1:], 0, 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the tests tidy up then, too
     for module in modules:
         for name, test in sorted(vars(module).items()):
             if not name.startswith("test_") or (wanted and not any(w in name for w in wanted)):

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,6 +17,7 @@
 static char dir[] = "/tmp/caisson-contract-XXXXXX";
 static bool made;
 static pid_t warden;
+static bool *orderly; /* shared with the warden: we end it, and have not died */
 static struct warden_options options;
 
 static const char *images(void)
@@ -35,6 +37,32 @@ static void *read_guest(size_t *ret_n)
 	ssize_t n = read(fd, p, (size_t)st.st_size);
 	*ret_n = n < 0 ? 0 : (size_t)n;
 	return p;
+}
+
+/* One that holds on to nobody: it ends what is there. */
+static void end_all(void)
+{
+	int pair[2];
+
+	options.end_all = true;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		abort();
+	close(pair[0]);
+	(void)warden_main(pair[1], &options);
+}
+
+static _Noreturn void be_warden(int control)
+{
+	int rc = warden_main(control, &options);
+
+	if (!*orderly) { /* a test that is killed leaves nothing either */
+		char disks[80];
+		end_all();
+		snprintf(disks, sizeof disks, "%s/disks", dir);
+		(void)rmdir(disks);
+		(void)rmdir(dir);
+	}
+	_exit(rc);
 }
 
 static void on_lost(void *ctx, const struct err *why)
@@ -57,14 +85,18 @@ static struct boundary *open_process(uv_loop_t *loop, const char **skip)
 			abort();
 		options = (struct warden_options){ .images = images(), .data = dir, .log_level = LOG_WARN };
 		options.guest = read_guest(&options.guest_len);
+		orderly = mmap(NULL, sizeof *orderly, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		if (orderly == MAP_FAILED)
+			abort();
 	}
 	made = true;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		abort();
+	*orderly = false;
 	warden = fork();
 	if (warden == 0) {
 		close(pair[0]);
-		_exit(warden_main(pair[1], &options));
+		be_warden(pair[1]);
 	}
 	close(pair[1]);
 	return process_boundary_new(loop, pair[0], on_lost, NULL);
@@ -72,6 +104,7 @@ static struct boundary *open_process(uv_loop_t *loop, const char **skip)
 
 static void close_process(struct boundary *b)
 {
+	*orderly = true;
 	b->ops->free(b);
 	while (waitpid(warden, NULL, 0) < 0 && errno == EINTR)
 		;
@@ -81,14 +114,9 @@ static void done(void)
 {
 	char disks[80], run[80], id[17];
 	bool left = warden_data_id(dir, id) < 0;
-	int pair[2];
 
 	/* A last warden takes the templates of disks away, which are no sandbox's; anything else would keep the folder. */
-	options.end_all = true;
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		abort();
-	close(pair[0]);
-	(void)warden_main(pair[1], &options);
+	end_all();
 	snprintf(disks, sizeof disks, "%s/disks", dir);
 	snprintf(run, sizeof run, "/run/caisson/%s", id);
 	left |= access(run, F_OK) == 0;

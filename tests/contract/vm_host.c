@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -19,6 +20,7 @@ struct parts {
 	void *guest;
 	pid_t warden; /* 0 = none */
 	int control;  /* it ends when this closes */
+	bool *orderly; /* shared with it: we end it, and have not died */
 };
 
 static void *read_guest(size_t *ret_n)
@@ -51,7 +53,8 @@ int vm_host_init(struct vm_host *h)
 		fprintf(stderr, "skipped: %s\n", e.message);
 		return 77;
 	}
-	if (!mkdtemp(h->data))
+	p->orderly = mmap(NULL, sizeof *p->orderly, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (p->orderly == MAP_FAILED || !mkdtemp(h->data))
 		abort();
 	h->digest = xstrdup(p->image.digest);
 	h->options = (struct vm_options){ .data = h->data, .kernel = p->kernel.vmlinux, .modules = p->kernel.modules, .kvm = kvm && *kvm,
@@ -65,27 +68,63 @@ static void end_warden(struct parts *p)
 {
 	if (p->warden == 0)
 		return;
+	*p->orderly = true;
 	close_fd(p->control);
 	while (waitpid(p->warden, NULL, 0) < 0 && errno == EINTR)
 		;
 	p->warden = 0;
 }
 
+/* After a test that failed, or was killed: nothing stays. */
+static void sweep(const struct vm_host *h, struct warden_options *o)
+{
+	auto_free char *disks = xasprintf("%s/disks", h->data);
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		abort();
+	close(pair[0]);
+	o->machines = -EBADF;
+	o->end_all = true;
+	(void)warden_main(pair[1], o);
+	vm_data_remove(h->data);
+	(void)rmdir(disks);
+	(void)rmdir(h->data);
+}
+
+static struct warden_options options_of(const struct vm_host *h)
+{
+	const struct parts *p = h->private;
+
+	return (struct warden_options){ .images = h->images, .data = h->data, .guest = p->guest, .guest_len = h->options.guest_len, .log_level = LOG_WARN };
+}
+
+static _Noreturn void be_warden(const struct vm_host *h, int control, int door)
+{
+	struct warden_options o = options_of(h);
+	const struct parts *p = h->private;
+
+	o.machines = door;
+	int rc = warden_main(control, &o);
+	if (!*p->orderly)
+		sweep(h, &o);
+	_exit(rc);
+}
+
 /* Its door for machines. */
 static int start_warden(struct vm_host *h)
 {
 	struct parts *p = h->private;
-	struct warden_options o = { .images = h->images, .data = h->data, .guest = p->guest, .guest_len = h->options.guest_len, .log_level = LOG_WARN };
 	int pair[2], door[2];
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, door) < 0)
 		abort();
+	*p->orderly = false;
 	p->warden = fork();
 	if (p->warden == 0) {
 		close(pair[0]);
 		close(door[0]);
-		o.machines = door[1];
-		_exit(warden_main(pair[1], &o));
+		be_warden(h, pair[1], door[1]);
 	}
 	close(pair[1]);
 	close(door[1]);
@@ -113,8 +152,11 @@ bool vm_host_done(struct vm_host *h)
 	end_warden(p);
 	vm_data_clean(h->data);
 	bool clean = rmdir(disks) == 0 && rmdir(h->data) == 0 && access(run, F_OK) < 0;
-	if (!clean)
+	if (!clean) {
+		struct warden_options o = options_of(h);
 		fprintf(stderr, "something is left in %s or %s\n", h->data, run);
+		sweep(h, &o);
+	}
 	free(p->guest);
 	free(h->digest);
 	image_vm_kernel_done(&p->kernel);

@@ -350,7 +350,7 @@ static void vm_usage(struct boundary *b, const char *id, boundary_usage_fn done,
 		.memory_limit_bytes = m->resources.memory_mib << 20,
 		.cpu_usec = cpu_usec(qemu_pid(m->qemu)),
 		.cpu_limit = m->resources.cpus,
-		.pids = 1, /* the guest itself; it does not say how many others there are */
+		.pids = 1, /* the guest itself; of others only that could tell */
 		.pids_limit = m->resources.pids,
 		.disk_limit_bytes = m->resources.disk_mib << 20,
 		.inodes_limit = (m->resources.disk_mib << 20) / 16384,
@@ -474,7 +474,8 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 {
 	static const struct boundary_ops ops = { /* but for what depends on the host */
 		.name = "vm",
-		.caps = BOUNDARY_CAN_PAUSE | BOUNDARY_CAN_SNAPSHOT_DISK | BOUNDARY_CAN_SNAPSHOT_MEMORY | BOUNDARY_STRONG | BOUNDARY_OWN_CLOCK,
+		.caps = BOUNDARY_CAN_PAUSE | BOUNDARY_CAN_SNAPSHOT_DISK | BOUNDARY_CAN_SNAPSHOT_MEMORY | BOUNDARY_STRONG | BOUNDARY_OWN_CLOCK |
+			BOUNDARY_GUEST_COUNTS,
 		.spare_rest_ms = SPARE_REST_MS,
 		.spare_runs = "/bin/true",
 		.list = vm_list,
