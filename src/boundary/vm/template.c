@@ -143,7 +143,7 @@ static void without_kvm(struct entry *e, const struct err *why)
 	t->host.kvm = false;
 	t->no_kvm = xasprintf("no machine came up with this host's KVM: %s", why->message);
 	t->settled = true;
-	template_no_kvm_write(&t->host, t->fixed);
+	template_no_kvm_write(&t->host);
 	e->waiters = NULL;
 	drop(e, true);
 	while (w) {
@@ -451,7 +451,7 @@ struct templates *templates_new(const struct template_host *h)
 	(void)mkdir(t->folder, 0700);
 	auto_free char *host = template_host_sum(h, t->fixed);
 	t->no_kvm = xstrdup(h->no_kvm);
-	if (h->kvm && !h->kvm_only && template_no_kvm(h, t->fixed)) {
+	if (h->kvm && !h->kvm_only && template_no_kvm(h)) {
 		t->host.kvm = false;
 		t->no_kvm = xstrdup("no machine has come up with this host's KVM since it was started");
 	}

@@ -25,8 +25,8 @@ void template_folder_remove(const char *path); /* also when there is none */
 void template_sweep(const struct template_host *h, const char *folder, const char *host, void (*outdated)(void *ctx, const struct template_need *n), void *ctx);
 
 /* The note that KVM did not work in this boot. */
-bool template_no_kvm(const struct template_host *h, const char *fixed);
-void template_no_kvm_write(const struct template_host *h, const char *fixed);
+bool template_no_kvm(const struct template_host *h);
+void template_no_kvm_write(const struct template_host *h);
 
 int template_seal(int fd); /* -EBUSY while somebody has it mapped for writing */
 

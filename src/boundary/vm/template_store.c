@@ -199,22 +199,38 @@ void template_sweep(const struct template_host *h, const char *folder, const cha
 		closedir(d);
 }
 
-bool template_no_kvm(const struct template_host *h, const char *fixed)
+/* What KVM depends on: less than a template does, for another guest program comes up no better. */
+static void kvm_sum(const struct template_host *h, char ret_hex[static TEMPLATE_KEY + 1])
 {
-	auto_free char *host = template_host_sum(h, fixed);
+	auto_buf struct buf b;
+	char boot[37] = "";
+
+	buf_init(&b, 65536);
+	(void)process_boot_id(boot);
+	(void)buf_addf(&b, "%s", boot);
+	add_file(&b, VMM_PROGRAM);
+	add_file(&b, h->kernel);
+	hash(buf_str(&b), ret_hex);
+}
+
+bool template_no_kvm(const struct template_host *h)
+{
+	char sum[TEMPLATE_KEY + 1];
 	auto_fd int dir = vmdir_open(h->folder, "");
 	auto_free char *of = dir < 0 ? NULL : vmdir_read(dir, "no-kvm");
 
-	return streq(of, host);
+	kvm_sum(h, sum);
+	return streq(of, sum);
 }
 
-void template_no_kvm_write(const struct template_host *h, const char *fixed)
+void template_no_kvm_write(const struct template_host *h)
 {
-	auto_free char *host = template_host_sum(h, fixed);
+	char sum[TEMPLATE_KEY + 1];
 	auto_fd int dir = vmdir_open(h->folder, "");
 
+	kvm_sum(h, sum);
 	if (dir >= 0)
-		(void)vmdir_write(dir, "no-kvm", host);
+		(void)vmdir_write(dir, "no-kvm", sum);
 }
 
 void templates_remove(const char *folder)
