@@ -45,6 +45,9 @@ async def flow(call, tools, server):
     check("stdin, env", structured(r)["stdout"] == "in\ny\n", r)
     r = await call("run_code", {"code": "const n: number = 6 * 7; console.log(n)", "language": "typescript"})
     check("typescript", structured(r)["stdout"] == "42\n", r)
+    await call("run_code", {"code": "x = 41"})
+    r = await call("run_code", {"code": "x + 1"})
+    check("variables stay", structured(r)["result"] == "42", r)
     await call("write_file", {"path": "/tmp/run.sh", "text": "#!/bin/sh\necho hi\n", "executable": True})
     check("executable", structured(await call("run", {"command": "/tmp/run.sh"}))["stdout"] == "hi\n")
     big = "line of text\n" * 100000

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <utlist.h>
 
-enum { IDLE_MINUTES = 30, MAX_SECONDS = 86400 };
+enum { IDLE_MINUTES = 30, MAX_SECONDS = 86400, EXPOSED_SECONDS = 3600 };
 
 /* --- create --- */
 
@@ -194,7 +194,7 @@ static bool host_plausible(struct str host)
 	return true;
 }
 
-static char *port_url(const struct tool_call *c, const struct sandbox_view *v, unsigned port)
+static char *port_url(const struct tool_call *c, const char *id, unsigned port, const char *token)
 {
 	struct str host = req_header(c->r, "Host");
 	const char *p = c->m->o.preview_path;
@@ -209,11 +209,11 @@ static char *port_url(const struct tool_call *c, const struct sandbox_view *v, u
 	for (const char *open; (open = strchr(p, '{')); p = strchr(open, '}') + 1) {
 		buf_add(&b, p, (size_t)(open - p));
 		if (strncmp(open, "{id}", 4) == 0)
-			buf_addz(&b, v->id);
+			buf_addz(&b, id);
 		else if (strncmp(open, "{port}", 6) == 0)
 			buf_addf(&b, "%u", port);
 		else
-			buf_addz(&b, v->preview_token ? v->preview_token : "");
+			buf_addz(&b, token);
 	}
 	buf_addz(&b, p);
 	return buf_take(&b);
@@ -228,24 +228,28 @@ static void on_ports(void *ctx, const struct pairs *values)
 		c->found |= streq(values->v[i].key, port) || streq(values->v[i].value, port);
 }
 
+/* The link is good for this one port, and for a time. */
 static void on_ports_end(void *ctx, const struct err *e)
 {
 	struct tool_call *c = ctx;
-	struct sandbox_view v;
+	char token[GRANT_TOKEN_SIZE], until[25];
+	struct grant_view g;
 	struct err why = { 0 };
 	unsigned port = (unsigned)arg_int(c, "port", 0);
+	uint64_t seconds = (uint64_t)arg_int(c, "expires_s", EXPOSED_SECONDS);
 	c->op = NULL;
 	if (e) {
 		tool_fail(c, e);
 		return;
 	}
-	if (api_sandbox_get(c->m->api, &c->caller, c->sandbox, &v, &why) < 0) {
+	if (api_grant_create(c->m->api, &c->caller, c->sandbox, GRANT_PORT, (uint16_t)port, seconds, token, &g, &why) < 0) {
 		tool_fail(c, &why);
 		return;
 	}
-	auto_free char *url = port_url(c, &v, port);
-	auto_free char *text = xasprintf("%s%s", url, c->found ? "" : "\nNothing listens on that port yet: the link works once a program does.");
-	tool_result(c, text, json_pack("{s:s, s:b}", "url", url, "listening", c->found));
+	format_iso8601(g.expires_ms, until);
+	auto_free char *url = port_url(c, g.sandbox, port, token);
+	auto_free char *text = xasprintf("%s\nGood until %s.%s", url, until, c->found ? "" : " Nothing listens on that port yet: the link works once a program does.");
+	tool_result(c, text, json_pack("{s:s, s:b, s:s}", "url", url, "listening", c->found, "expires_at", until));
 }
 
 void tool_expose(struct tool_call *c)

@@ -30,6 +30,19 @@ struct session {
 	UT_hash_handle hh;
 };
 
+#define CLIP_HALF (32U << 10) /* of one stream in an answer: its first and its last so many bytes */
+struct clip {
+	struct buf head, tail;
+	uint64_t total;
+};
+struct code { /* of a run_code in the interpreter */
+	struct execution *execution;
+	struct clip stream[2];
+	struct buf value; /* of the last expression */
+	json_t *pictures;
+	bool failed, interrupted;
+};
+
 struct making;
 struct mcp {
 	struct api *api;
@@ -62,6 +75,7 @@ struct tool_call {
 	/* of some tools: */
 	char *run;
 	struct api_op *op;
+	struct code code;
 	struct buf data;
 	size_t sent;
 	json_t *list;
@@ -96,6 +110,9 @@ void tool_delete(struct tool_call *c);
 void tool_expose(struct tool_call *c);
 void tool_run(struct tool_call *c);
 void tool_run_code(struct tool_call *c);
+void code_init(struct code *x);
+void code_done(struct code *x); /* leaves what runs */
+void code_run(struct tool_call *c);
 void tool_read(struct tool_call *c);
 void tool_write(struct tool_call *c);
 void tool_list(struct tool_call *c);

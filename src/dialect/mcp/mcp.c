@@ -255,6 +255,8 @@ static void cancelled(struct mcp *m, struct session *s, const json_t *id)
 			continue;
 		if (c->run)
 			(void)api_run_cancel(m->api, &c->caller, c->sandbox, c->run, &e); /* it may just have ended */
+		else if (c->code.execution)
+			execution_interrupt(c->code.execution);
 		return;
 	}
 }

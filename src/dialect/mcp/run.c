@@ -126,10 +126,15 @@ void tool_run(struct tool_call *c)
 	start(c, &spec);
 }
 
+/* Python keeps its variables; a directory of one's own, or the wish for it, makes it a program like those of the other languages. */
 void tool_run_code(struct tool_call *c)
 {
 	struct run_spec spec;
 	const char *language = arg_text(c, "language");
+	if ((!language || streq(language, "python")) && !arg_text(c, "cwd") && !arg_flag(c, "fresh")) {
+		code_run(c);
+		return;
+	}
 	run_spec_init(&spec);
 	spec.code = xstrdup(arg_text(c, "code"));
 	spec.language = CODE_PYTHON;

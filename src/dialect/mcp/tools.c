@@ -62,6 +62,7 @@ static void call_free(struct tool_call *c)
 	if (c->op)
 		api_op_cancel(c->op);
 	making_leave(c);
+	code_done(&c->code);
 	if (c->s)
 		DL_DELETE(c->s->calls, c);
 	json_decref(c->id);
@@ -181,6 +182,7 @@ void tool_start(struct mcp *m, struct request *r, struct session *s, const json_
 	*c = (struct tool_call){ .m = m, .r = r, .s = s, .caller = *(const struct caller *)req_data(r), .tool = tool, .id = json_deep_copy(id),
 		                 .args = json_is_object(args) ? json_deep_copy(args) : json_object() };
 	buf_init(&c->data, MCP_REPLY_MAX);
+	code_init(&c->code);
 	DL_APPEND(s->calls, c);
 	req_on_gone(r, call_gone, c);
 	if (schema_check(schema_of(m, name), c->args, &e) < 0)
