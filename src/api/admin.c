@@ -38,7 +38,7 @@ int api_authenticate(struct api *a, struct str key, struct caller *ret, struct e
 	return 0;
 }
 
-static void owner_of(struct sandbox *s, const struct sandbox_view *v, struct caller *ret)
+void api_owner(struct sandbox *s, const struct sandbox_view *v, struct caller *ret)
 {
 	*ret = (struct caller){ .operator_ = false };
 	snprintf(ret->key_id, sizeof ret->key_id, "%s", v->owner);
@@ -53,7 +53,7 @@ int api_authenticate_preview(struct api *a, const char *ref, struct str token, s
 	if (s) {
 		sandbox_view(s, &v);
 		if (token.n == strlen(v.preview_token) && CRYPTO_memcmp(token.p, v.preview_token, token.n) == 0) {
-			owner_of(s, &v, ret);
+			api_owner(s, &v, ret);
 			return 0;
 		}
 	}
@@ -68,7 +68,7 @@ int api_owner_of(struct api *a, const char *id, struct caller *ret, struct err *
 	if (!s)
 		return err_set(e, ERR_NOT_FOUND, ENOENT, "sandbox '%.64s' not found", id);
 	sandbox_view(s, &v);
-	owner_of(s, &v, ret);
+	api_owner(s, &v, ret);
 	return 0;
 }
 

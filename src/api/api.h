@@ -122,6 +122,13 @@ int api_secret_get(struct api *a, const struct caller *c, const char *ref, struc
 int api_secret_change(struct api *a, const struct caller *c, const char *ref, const struct secret_spec *with, struct secret_view *ret, struct err *e);
 int api_secret_delete(struct api *a, const struct caller *c, const char *ref, struct err *e); /* from every sandbox that has it, too */
 void api_secret_list(struct api *a, const struct caller *c, void (*each)(void *ctx, const struct secret_view *v), void *ctx); /* oldest first */
+/* --- grants: a token that opens one port, or a shell, of one sandbox for a time --- */
+int api_grant_create(struct api *a, const struct caller *c, const char *ref, enum grant_kind kind, uint16_t port, uint64_t seconds,
+                     char ret_token[static GRANT_TOKEN_SIZE], struct grant_view *ret, struct err *e);
+/* Whose it is, by the token alone: it was made for just this kind and port. ERR_UNAUTHENTICATED else. */
+int api_grant_open(struct api *a, struct str token, enum grant_kind kind, uint16_t port, struct caller *ret, char ret_sandbox[static 40], struct err *e);
+/* token NULL: all of the kind. One that is not there is gone already. */
+int api_grant_revoke(struct api *a, const struct caller *c, const char *ref, enum grant_kind kind, const char *token, struct err *e);
 
 /* --- build contexts (api/context.c): archives that come before a build, in parts, kept by the hash of their content --- */
 #define API_CONTEXT_PARTS_MAX 10000

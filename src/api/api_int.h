@@ -56,6 +56,8 @@ struct audit_line *api_line(struct api *a, const struct caller *c, const char *t
 void api_line_end(struct api *a);
 void api_say(struct api *a, const struct caller *c, const char *type, const struct sandbox *s); /* both */
 
+/* The caller that the sandbox belongs to. */
+void api_owner(struct sandbox *s, const struct sandbox_view *v, struct caller *ret);
 /* 0, or ERR_DENIED. */
 int api_need_operator(const struct caller *c, struct err *e);
 /* The caller's sandbox of this id or name; NULL and e (ERR_NOT_FOUND, the same for another tenant's) when there is none. */

@@ -5,6 +5,7 @@
 #include "dialect/daytona/daytona.h"
 #include "dialect/mcp/mcp.h"
 #include "dialect/native/native.h"
+#include "dialect/ssh/ssh.h"
 #include "egress/egress.h"
 #include "server/server.h"
 
@@ -29,8 +30,9 @@ static enum network_mode default_network(const struct serve_options *o, enum net
 	return o->network_max == NETWORK_PUBLIC ? mode : NETWORK_NONE;
 }
 
-static void *open_native(uv_loop_t *loop, struct api *api, struct server *server, const struct serve_options *o, struct err *e)
+static void *open_native(uv_loop_t *loop, struct api *api, struct server *server, const struct serve_options *o, const char *ssh, struct err *e)
 {
+	(void)ssh;
 	struct native *n = native_new(loop, api, server);
 	if (!n)
 		err_set(e, ERR_INTERNAL, EINVAL, "the native dialect's routes were refused");
@@ -44,9 +46,9 @@ static void close_native(void *n)
 	native_free(n);
 }
 
-static void *open_daytona(uv_loop_t *loop, struct api *api, struct server *server, const struct serve_options *o, struct err *e)
+static void *open_daytona(uv_loop_t *loop, struct api *api, struct server *server, const struct serve_options *o, const char *ssh, struct err *e)
 {
-	const struct daytona_options options = { .public_url = o->public_url, .preview_domain = o->preview_domain,
+	const struct daytona_options options = { .public_url = o->public_url, .preview_domain = o->preview_domain, .ssh = ssh,
 	                                         .network = default_network(o, NETWORK_PUBLIC) };
 
 	return daytona_new(loop, api, server, &options, e);
@@ -57,11 +59,11 @@ static void close_daytona(void *d)
 	daytona_free(d);
 }
 
-static void *open_mcp(uv_loop_t *loop, struct api *api, struct server *server, const struct serve_options *o, struct err *e)
+static void *open_mcp(uv_loop_t *loop, struct api *api, struct server *server, const struct serve_options *o, const char *ssh, struct err *e)
 {
-	(void)loop;
+	(void)loop, (void)ssh;
 	const struct mcp_options options = { .public_url = o->public_url,
-		                             .preview_path = "/daytona/preview/{id}/{port}/?DAYTONA_SANDBOX_AUTH_KEY={token}" };
+		                             .preview_path = "/daytona/preview/{id}~{token}/{port}/" };
 
 	return mcp_new(api, server, &options, e);
 }
@@ -72,7 +74,8 @@ static void close_mcp(void *m)
 }
 
 static const struct {
-	void *(*open)(uv_loop_t *loop, struct api *api, struct server *server, const struct serve_options *o, struct err *e);
+	/* ssh: the address where SSH is served, or NULL */
+	void *(*open)(uv_loop_t *loop, struct api *api, struct server *server, const struct serve_options *o, const char *ssh, struct err *e);
 	void (*close)(void *dialect);
 	bool after_server; /* it is closed once no request can reach it any more */
 } dialects[] = {
@@ -95,11 +98,27 @@ struct daemon {
 	struct core *core;
 	struct api *api;
 	void *dialects[ARRAY_LEN(dialects)];
+	int ssh_socket; /* bound, until the server of SSH has it */
+	char *ssh_address;
+	struct ssh_server *ssh;
 	uv_signal_t on_term, on_int;
 	uv_poll_t lifetime;
 	bool watching_lifetime, ending, lost;
 	int exit_code;
 };
+
+static int bind_ssh(struct daemon *d, struct err *e)
+{
+	uint16_t port = 0;
+
+	if (!d->o->ssh)
+		return 0;
+	d->ssh_socket = server_bind_tcp(d->o->ssh, &port, e);
+	if (d->ssh_socket < 0)
+		return d->ssh_socket;
+	d->ssh_address = xasprintf("%.*s:%u", (int)(strrchr(d->o->ssh, ':') - d->o->ssh), d->o->ssh, port);
+	return 0;
+}
 
 int daemon_new(uv_loop_t *loop, const struct serve_options *o, struct daemon **ret, struct err *e)
 {
@@ -109,11 +128,14 @@ int daemon_new(uv_loop_t *loop, const struct serve_options *o, struct daemon **r
 
 	d->loop = loop;
 	d->o = o;
+	d->ssh_socket = -EBADF;
 	d->server = server_new(loop);
 	if (o->listen)
 		rc = server_listen_tcp(d->server, o->listen, &port, e);
 	if (rc >= 0)
 		rc = server_listen_unix(d->server, o->socket, e);
+	if (rc >= 0)
+		rc = bind_ssh(d, e);
 	if (rc < 0) {
 		daemon_free(d);
 		return rc;
@@ -145,6 +167,8 @@ void daemon_free(struct daemon *d)
 	if (!d)
 		return;
 	server_free(d->server);
+	close_fd(d->ssh_socket);
+	free(d->ssh_address);
 	free(d->url);
 	free(d);
 }
@@ -162,6 +186,7 @@ static void close_dialects(struct daemon *d, bool after_server)
 static void close_front(struct daemon *d)
 {
 	close_dialects(d, false);
+	ssh_server_free(take_ptr(&d->ssh));
 	if (d->server)
 		server_free(take_ptr(&d->server));
 	close_dialects(d, true);
@@ -205,6 +230,8 @@ static void begin_end(struct daemon *d)
 	uv_close((uv_handle_t *)&d->on_int, NULL);
 	if (d->watching_lifetime)
 		uv_close((uv_handle_t *)&d->lifetime, NULL);
+	/* What was begun over it ends while there is still somebody to end it. */
+	ssh_server_free(take_ptr(&d->ssh));
 	server_stop(d->server, d->lost || d->o->ephemeral ? 0 : GRACE_MS, on_server_stopped, d);
 }
 
@@ -280,6 +307,10 @@ static void on_started(void *ctx, const struct err *e)
 	const struct boundary *b = d->boundaries[0];
 	const char *why = NULL, *how = b->ops->accelerator ? b->ops->accelerator(d->boundaries[0], &why) : NULL;
 	printf("ready %s\nboundary %s%s%s%s%s\n", d->url, b->ops->name, how ? ", " : "", how ? how : "", why ? ": " : "", why ? why : "");
+	if (d->ssh) {
+		ssh_server_start(d->ssh);
+		printf("ssh %s\n", d->ssh_address);
+	}
 	fflush(stdout);
 }
 
@@ -330,8 +361,14 @@ static int assemble(struct daemon *d, const char *state_dir, const char *key_pat
 	if (rc < 0)
 		return rc;
 	d->api = api_new(d->loop, d->core);
+	if (d->ssh_address) {
+		auto_free char *key = xasprintf("%s/ssh-host-key", state_dir);
+		d->ssh = ssh_server_new(d->loop, d->api, take_fd(&d->ssh_socket), key, e);
+		if (!d->ssh)
+			return -EINVAL;
+	}
 	for (size_t i = 0; i < ARRAY_LEN(dialects); i++) {
-		d->dialects[i] = dialects[i].open(d->loop, d->api, d->server, d->o, e);
+		d->dialects[i] = dialects[i].open(d->loop, d->api, d->server, d->o, d->ssh_address, e);
 		if (!d->dialects[i])
 			return -EINVAL;
 	}

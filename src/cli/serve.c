@@ -5,13 +5,14 @@
 #include "model/policy.h"
 
 enum { OPT_LISTEN = 1, OPT_SOCKET, OPT_IMAGES, OPT_BOUNDARY, OPT_ACCELERATOR, OPT_PUBLIC_URL, OPT_PREVIEW_DOMAIN, OPT_POOL, OPT_LIFETIME_FD, OPT_EPHEMERAL, OPT_LOG,
-       OPT_NETWORK, OPT_NETWORK_MAX, OPT_NETWORK_LAN, OPT_RESOLVER, OPT_AUDIT_KEEP };
+       OPT_NETWORK, OPT_NETWORK_MAX, OPT_NETWORK_LAN, OPT_RESOLVER, OPT_AUDIT_KEEP, OPT_SSH };
 
 enum { AUDIT_KEEP_MIN_MIB = 32 };
 
 static const struct option_spec options[] = {
 	{ OPT_LISTEN, 0, "listen", "ADDRESS", "HOST:PORT (default: 127.0.0.1:4780), or none" },
 	{ OPT_SOCKET, 0, "socket", "PATH", "unix socket (default: /run/caisson/api.sock; with --data: DIR/api.sock)" },
+	{ OPT_SSH, 0, "ssh", "ADDRESS", "HOST:PORT for SSH into sandboxes (default: none)" },
 	{ OPT_IMAGES, 0, "images", "DIR", "folder of images (default: the one of this machine, as `image ls` shows it)" },
 	{ OPT_BOUNDARY, 0, "boundary", "KIND", "boundary of sandboxes that ask for none: vm or process (default: $CAISSON_BOUNDARY, else vm where this machine can give it)" },
 	{ OPT_ACCELERATOR, 0, "accelerator", "KIND", "of the vm boundary: kvm or emulated (default: kvm where it works)" },
@@ -93,6 +94,9 @@ static int run(struct cli *cli, int argc, char **argv)
 			break;
 		case OPT_SOCKET:
 			socket = a.value;
+			break;
+		case OPT_SSH:
+			s.ssh = a.value;
 			break;
 		case OPT_IMAGES:
 			images = a.value;

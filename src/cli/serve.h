@@ -10,6 +10,7 @@ struct serve_options {
 	const char *data;       /* folder of state, disks and the first key: never NULL, absolute */
 	const char *images;     /* folder of images: never NULL, absolute */
 	const char *listen;     /* "127.0.0.1:4780"; NULL = no TCP */
+	const char *ssh;        /* "127.0.0.1:2222"; NULL = no SSH */
 	const char *socket;     /* path of the unix socket: never NULL, absolute; its folder may have to be made */
 	const char *boundary;   /* default boundary of new sandboxes, never another; NULL = vm where this host can give it, else process */
 	const char *accelerator; /* of the vm boundary: "kvm", "emulated"; NULL = KVM where it works */
@@ -27,7 +28,7 @@ struct serve_options {
 };
 
 /* Returns the exit code of the program. Prints two lines on stdout once it answers, "ready http://127.0.0.1:4780" ("ready unix:/path" without TCP)
- * and "boundary KIND[, ACCELERATOR[: WHY NOT KVM]]"; before that, nothing on stdout. */
+ * and "boundary KIND[, ACCELERATOR[: WHY NOT KVM]]", and a third one with SSH, "ssh 127.0.0.1:2222"; before that, nothing on stdout. */
 int serve_main(const struct serve_options *o);
 
 #endif

@@ -140,6 +140,7 @@ void core_free(struct core *c)
 		core_remove(s);
 	snapshots_free(c);
 	volumes_free(c);
+	grants_free(c);
 	pool_free(c->pool);
 	secrets_free(c->secrets);
 	keys_free(c->keys);
@@ -231,6 +232,7 @@ void core_remove(struct sandbox *s)
 	HASH_DELETE(hh_id, c->by_id, s);
 	HASH_DELETE(hh_name, c->by_name, s);
 	interpreters_end(s, "the sandbox was deleted");
+	grants_of_removed(s);
 	if (c->o.egress)
 		egress_forget(c->o.egress, s->row.id);
 	if (s->link)
@@ -374,6 +376,7 @@ void core_start(struct core *c, void (*done)(void *ctx, const struct err *e), vo
 	webhooks_load(c);
 	snapshots_load(c);
 	volumes_load(c);
+	grants_load(c);
 	pool_load(c);
 	HASH_ITER (hh_id, c->by_id, s, next) {
 		if (!s->boundary)

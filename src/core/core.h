@@ -160,6 +160,13 @@ void core_volumes_measure(struct core *c, void (*done)(void *ctx), void *ctx);
 /* ERR_CONFLICT while a sandbox has it, running or not. */
 void volume_delete(struct volume *v, void (*done)(void *ctx, const struct err *e), void *ctx);
 
+/* --- grants (core/grant.c) --- */
+/* port: 0 for a shell. */
+int sandbox_grant(struct sandbox *s, enum grant_kind kind, uint16_t port, uint64_t seconds, char ret_token[static GRANT_TOKEN_SIZE],
+                  struct grant_view *ret, struct err *e);
+struct sandbox *core_granted(struct core *c, struct str token, enum grant_kind kind, uint16_t port); /* NULL: it opens no such thing */
+void sandbox_revoke(struct sandbox *s, enum grant_kind kind, const char *token); /* token NULL: all of the kind */
+
 /* --- runs (core/run.c) --- */
 int sandbox_run(struct sandbox *s, const struct run_spec *spec, struct run **ret, struct err *e);
 struct run *sandbox_find_run(struct sandbox *s, const char *id);

@@ -119,6 +119,7 @@ struct volume {
 
 struct audit_state; /* audit.c */
 struct webhooks;    /* webhook.c */
+struct grant;      /* grant.c */
 struct taking;     /* snapshot.c */
 struct image_hold;
 
@@ -141,6 +142,7 @@ struct core {
 	struct sandbox *by_id, *by_name;
 	struct snapshot *snapshots;
 	struct volume *volumes;
+	struct grant *grants;
 	struct taking *takings;
 	struct image_hold *image_holds;
 	uint64_t next_seq, next_event, swept_event;
@@ -222,6 +224,11 @@ void snapshots_free(struct core *c);
 /* What is asked for, with what the snapshot says filled in: *ret, or the reason why that does not go together. */
 int snapshot_fill_spec(struct snapshot *p, const struct sandbox_spec *asked, struct sandbox_spec *ret, struct err *e);
 void snapshot_used(struct snapshot *p);
+
+/* grant.c */
+void grants_load(struct core *c);
+void grants_free(struct core *c);
+void grants_of_removed(struct sandbox *s);
 
 /* volume.c */
 void volumes_load(struct core *c);

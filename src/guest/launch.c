@@ -1,5 +1,7 @@
 #include "guest/launch.h"
 
+#include "wire/guest.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -130,6 +132,10 @@ static int search_and_exec(const struct launch *l, const char **by_sh)
 
 	if (len == 0)
 		return ENOENT;
+	if (streq(name, GUEST_ARGV0_SFTP)) {
+		try_exec(l, "/proc/self/exe", by_sh);
+		return errno;
+	}
 	if (strchr(name, '/')) {
 		try_exec(l, name, by_sh);
 		return errno;

@@ -11,6 +11,7 @@
 #include "guest/run.h"
 #include "guest/session.h"
 #include "guest/sudo.h"
+#include "guest/sftp.h"
 #include "guest/vm.h"
 
 #include <errno.h>
@@ -191,6 +192,8 @@ int main(int argc, char **argv)
 
 	if (sudo_is_meant(argv[0]))
 		return sudo_main(argc, argv);
+	if (argc > 0 && streq(argv[0], GUEST_ARGV0_SFTP)) /* not PID 1, but a program of the tenant's (launch.c) */
+		return sftp_main();
 	/* before anything else: closes /proc/1 to the tenants, also to those with our uid */
 	if (prctl(PR_SET_DUMPABLE, 0) < 0)
 		return fail("dumpable");

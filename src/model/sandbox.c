@@ -16,6 +16,7 @@ static const char *const sandbox_states[] = {
 };
 static_assert(ARRAY_LEN(sandbox_states) == SANDBOX_STATE_COUNT, "a sandbox state without a name");
 
+static const char *const grant_kinds[] = { [GRANT_SHELL] = "shell", [GRANT_PORT] = "port" };
 static const char *const volume_states[] = { [VOLUME_CREATING] = "creating", [VOLUME_READY] = "ready", [VOLUME_DELETING] = "deleting" };
 static const char *const snapshot_states[] = {
 	[SNAPSHOT_CREATING] = "creating",
@@ -69,6 +70,20 @@ int sandbox_state_parse(struct str name, enum sandbox_state *ret)
 	if (i < 0)
 		return i;
 	*ret = (enum sandbox_state)i;
+	return 0;
+}
+
+const char *grant_kind_name(enum grant_kind k)
+{
+	return name_at(grant_kinds, ARRAY_LEN(grant_kinds), (unsigned)k);
+}
+
+int grant_kind_parse(struct str name, enum grant_kind *ret)
+{
+	int i = index_of(grant_kinds, ARRAY_LEN(grant_kinds), name);
+	if (i < 0)
+		return i;
+	*ret = (enum grant_kind)i;
 	return 0;
 }
 

@@ -71,6 +71,20 @@ struct volume_view {
 	uint64_t created_ms, used_ms; /* used: last create with it, 0 = never */
 };
 
+/* A token that opens one thing of one sandbox for a time. */
+enum grant_kind { GRANT_SHELL, GRANT_PORT };
+const char *grant_kind_name(enum grant_kind k); /* "shell" "port" */
+int grant_kind_parse(struct str name, enum grant_kind *ret);
+#define GRANT_TOKEN_SIZE 41 /* 40 hex digits and a NUL */
+#define GRANT_PORT_DIGITS 20 /* of a port's: with it, an id and a port fit into a host label of 63 */
+#define GRANT_SECONDS_MAX (366 * 86400)
+struct grant_view {
+	const char *id, *sandbox;
+	enum grant_kind kind;
+	uint16_t port; /* 0 for a shell */
+	uint64_t created_ms, expires_ms;
+};
+
 struct sandbox_view {
 	const char *id;    /* UUID */
 	const char *name;

@@ -141,7 +141,7 @@ static int parse_address(const char *address, struct sockaddr_storage *ret_sa, s
 	return err_set(e, ERR_INVALID, EINVAL, "\"%s\" is not an IP address (like 127.0.0.1 or [::1])", host);
 }
 
-int server_listen_tcp(struct server *s, const char *address, uint16_t *ret_port, struct err *e)
+int server_bind_tcp(const char *address, uint16_t *ret_port, struct err *e)
 {
 	struct sockaddr_storage sa;
 	socklen_t len;
@@ -157,12 +157,16 @@ int server_listen_tcp(struct server *s, const char *address, uint16_t *ret_port,
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
 	if (bind(fd, (struct sockaddr *)&sa, len) < 0 || getsockname(fd, (struct sockaddr *)&sa, &len) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "can't listen on %s", address);
-	r = add(s, &fd, NULL, e);
-	if (r < 0)
-		return r;
 	if (ret_port)
 		*ret_port = ntohs(sa.ss_family == AF_INET ? ((struct sockaddr_in *)&sa)->sin_port : ((struct sockaddr_in6 *)&sa)->sin6_port);
-	return 0;
+	return take_fd(&fd);
+}
+
+int server_listen_tcp(struct server *s, const char *address, uint16_t *ret_port, struct err *e)
+{
+	auto_fd int fd = server_bind_tcp(address, ret_port, e);
+
+	return fd < 0 ? fd : add(s, &fd, NULL, e);
 }
 
 /* A socket file that nobody listens on is what a killed server left. */

@@ -57,6 +57,7 @@ int server_add_dialect(struct server *s, const struct dialect *d, struct err *e)
  * when it took it: it then answers, or hands on with req_proxy, like the handler of a BODY_STREAM route. */
 void server_set_host_claim(struct server *s, bool (*claim)(struct request *r, struct str host, void *ctx), void *ctx);
 /* "127.0.0.1:4780", "[::1]:0". Port 0 picks one; *ret_port gets the port. */
+int server_bind_tcp(const char *address, uint16_t *ret_port, struct err *e); /* a socket that does not listen yet, the caller's */
 int server_listen_tcp(struct server *s, const char *address, uint16_t *ret_port, struct err *e);
 /* Replaces a dead socket file; mode 0600 & then given to uid/gid -1 = leave. */
 int server_listen_unix(struct server *s, const char *path, struct err *e);

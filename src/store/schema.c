@@ -149,5 +149,18 @@ static const char schema_6[] =
 	"  seq        INTEGER NOT NULL"
 	") STRICT;";
 
-const char *const store_migrations[] = { schema_1, schema_2, schema_3, schema_4, schema_5, schema_6 };
+
+static const char schema_7[] =
+	"CREATE TABLE grants ("
+	"  id         TEXT    NOT NULL PRIMARY KEY,"
+	"  sandbox_id TEXT    NOT NULL REFERENCES sandboxes (id) ON DELETE CASCADE,"
+	"  hash       BLOB    NOT NULL UNIQUE,"
+	"  kind       TEXT    NOT NULL,"
+	"  port       INTEGER NOT NULL,"
+	"  created_ms INTEGER NOT NULL,"
+	"  expires_ms INTEGER NOT NULL"
+	") STRICT;"
+	"CREATE INDEX grants_sandbox ON grants (sandbox_id);";
+
+const char *const store_migrations[] = { schema_1, schema_2, schema_3, schema_4, schema_5, schema_6, schema_7 };
 const size_t store_migration_count = ARRAY_LEN(store_migrations);

@@ -69,6 +69,8 @@ static const char *const statements[ST_COUNT] = {
 			    " used_ms, spec) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 			    " ON CONFLICT (id) DO UPDATE SET name = excluded.name, state = excluded.state, bytes = excluded.bytes,"
 			    " used_ms = excluded.used_ms, spec = excluded.spec",
+	[ST_GRANT_PUT] = "INSERT INTO grants (id, sandbox_id, hash, kind, port, created_ms, expires_ms) VALUES (?, ?, ?, ?, ?, ?, ?)",
+	[ST_GRANT_DELETE] = "DELETE FROM grants WHERE id = ?",
 	[ST_VOLUME_PUT] = "INSERT INTO volumes (id, tenant, name, key_id, state, boundary, size_mib, created_ms, used_ms)"
 			  " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 			  " ON CONFLICT (id) DO UPDATE SET state = excluded.state, used_ms = excluded.used_ms",

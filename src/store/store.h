@@ -94,6 +94,19 @@ int store_volume_put(struct store *s, const struct volume_row *r, struct err *e)
 int store_volume_delete(struct store *s, const char *id); /* 0 when there is none */
 int store_volume_each(struct store *s, int (*each)(void *ctx, struct volume_row *r), void *ctx); /* may take, too */
 
+/* --- grants: only the SHA-256 of a token is kept --- */
+struct grant_row {
+	char *id, *sandbox_id;
+	unsigned char hash[32];
+	enum grant_kind kind;
+	uint16_t port;
+	uint64_t created_ms, expires_ms;
+};
+void grant_row_done(struct grant_row *r);
+int store_grant_put(struct store *s, const struct grant_row *r); /* -ENOENT: no such sandbox, with which it would go */
+int store_grant_delete(struct store *s, const char *id);         /* 0 when there is none */
+int store_grant_each(struct store *s, int (*each)(void *ctx, struct grant_row *r), void *ctx); /* may take, too */
+
 /* --- runs --- */
 struct run_row {
 	char *sandbox_id;

@@ -28,6 +28,8 @@
 
 #define GUEST_VERSION 1
 #define GUEST_HELLO_ID 0x314e4f5353494143ull /* "CAISSON1": the id of both HELLOs, so that a serial line can be synchronised */
+/* As argv[0] of a run: not a program of the image's, but the SFTP server that the guest itself can be, as the run's user. */
+#define GUEST_ARGV0_SFTP "caisson:sftp"
 #define GUEST_MORE 1 /* channel of a piece that is not the last */
 
 enum {

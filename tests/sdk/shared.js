@@ -1,7 +1,8 @@
 // What a platform has beside its sandboxes, by the TypeScript SDK: volumes, and the calls about the organisation.
 //   node shared.js FOLDER PACKAGE     Prints "ok NAME" or "not ok NAME: reason" a check.
 'use strict'
-const { check, equal, fails, sh, daytona, tag } = require('./sdkcheck.js')
+const { spawnSync } = require('child_process')
+const { check, equal, fails, sh, skip, daytona, tag } = require('./sdkcheck.js')
 
 async function volumes() {
   const name = 'js-' + tag
@@ -31,7 +32,25 @@ async function volumes() {
   await fails(() => daytona.volume.get(name), 'not found')
 }
 
+async function ssh() {
+  const box = await daytona.create()
+  try {
+    const access = await box.createSshAccess(10).catch((e) => (String(e.message).includes('--ssh') ? skip('this server was started without --ssh') : Promise.reject(e)))
+    equal([access.sandboxId, (await box.validateSshAccess(access.token)).valid], [box.id, true])
+    const words = access.sshCommand.split(' ')
+    const options = ['-F', 'none', '-o', 'StrictHostKeyChecking=no', '-o', 'UserKnownHostsFile=/dev/null', '-o', 'LogLevel=ERROR', '-o', 'BatchMode=yes']
+    const run = (command) => spawnSync(words[0], [...options, ...words.slice(1), command], { encoding: 'utf8', timeout: 60000, input: 'in' })
+    const r = run('cat; echo out; exit 3')
+    equal([r.status, r.stdout], [3, 'inout\n'])
+    await box.revokeSshAccess(access.token)
+    equal([(await box.validateSshAccess(access.token)).valid, run('true').status], [false, 255])
+  } finally {
+    await daytona.delete(box)
+  }
+}
+
 async function main() {
+  await check('ssh', ssh)
   await check('volumes', volumes)
 }
 main()

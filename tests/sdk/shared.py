@@ -2,9 +2,9 @@
 
 shared.py [part ...]    Prints "ok NAME", "skip NAME: reason" or "not ok NAME: reason" a check.
 """
-import uuid
+import os, shutil, subprocess, time, uuid
 
-from sdkcheck import check, d, equal, fails, sh, sys
+from sdkcheck import Skip, check, d, equal, fails, sh, sys
 from daytona import CreateSandboxFromSnapshotParams, VolumeMount
 
 tag = uuid.uuid4().hex[:8]
@@ -48,6 +48,135 @@ def volumes():
     fails(lambda: d.volume.get(name), "not found")
     fails(lambda: d.create(CreateSandboxFromSnapshotParams(volumes=[VolumeMount(volume_id=v.id, mount_path="/v")])), "no volume")
     fails(lambda: d.create(CreateSandboxFromSnapshotParams(volumes=[VolumeMount(volume_id=v.id, mount_path="/proc/v")])), "mounted on")
+
+
+def client(access, program, *args, data=None, check_code=True, files=()):
+    """One of OpenSSH's programs, with nothing of this machine's settings; what sshCommand says is what is used."""
+    words = access.ssh_command.split()
+    assert words[:2] == ["ssh", "-p"] and words[3] == access.token + "@127.0.0.1", words
+    settings = ["-F", "none", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "BatchMode=yes"]
+    port = ["-p", words[2]] if program == "ssh" else ["-P", words[2]]
+    where = [words[3]] if program == "ssh" else []
+    r = subprocess.run([program, *settings, *port, *where, *[a.replace("BOX", words[3]) for a in args]], input=data, capture_output=True, timeout=90)
+    assert not check_code or r.returncode == 0, r
+    return r
+
+
+@part
+def ssh():
+    if not shutil.which("ssh"):
+        raise Skip("there is no ssh program here")
+    box = d.create(CreateSandboxFromSnapshotParams(env_vars={"FROM": "create"}))
+    try:
+        try:
+            access = box.create_ssh_access(expires_in_minutes=10)
+        except Exception as e:
+            if "--ssh" in str(e):
+                raise Skip("this server was started without --ssh")
+            raise
+        equal((access.sandbox_id, 500 < (access.expires_at - access.created_at).total_seconds() < 700), (box.id, True))
+        valid = box.validate_ssh_access(access.token)
+        equal((valid.valid, valid.sandbox_id), (True, box.id))
+        equal(box.validate_ssh_access("0" * 40).valid, False)
+        r = client(access, "ssh", "echo out; echo err >&2; echo $FROM; exit 7", check_code=False)
+        equal((r.returncode, r.stdout, r.stderr), (7, b"out\ncreate\n", b"err\n"))
+        equal(client(access, "ssh", "wc -c", data=b"x" * 3000000).stdout.strip(), b"3000000")
+        equal(client(access, "ssh", "cat", data=bytes(range(256)) * 4000).stdout, bytes(range(256)) * 4000)
+        equal(client(access, "ssh", "head -c 3 | wc -c", data=b"y" * 3000000).stdout.strip(), b"3")
+        equal(client(access, "ssh", "cat /proc/sys/kernel/hostname").stdout.decode(), sh(box, "cat /proc/sys/kernel/hostname"))
+        # a terminal, with what is typed in it
+        r = client(access, "ssh", "-tt", data=b"stty size; echo $((6*7)) $TERM; tty; exit 5\n", check_code=False)
+        assert r.returncode == 5 and b"42 " in r.stdout and b"/dev/pts/" in r.stdout, r
+        # several at once
+        running = [subprocess.Popen(["ssh", "-F", "none", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
+                                     *access.ssh_command.split()[1:], "sleep 0.2; exit %d" % n]) for n in range(1, 9)]
+        equal([p.wait(60) for p in running], list(range(1, 9)))
+        # a client that leaves takes its command along
+        gone = subprocess.Popen(["ssh", "-F", "none", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
+                                 *access.ssh_command.split()[1:], "exec sleep 12345.6"])
+        there = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[s]leep 12345.6' || true"
+        wait(lambda: sh(box, there).strip() == "1")
+        gone.kill()
+        gone.wait()
+        wait(lambda: sh(box, there).strip() == "0")
+        box.revoke_ssh_access(access.token)
+        equal(box.validate_ssh_access(access.token).valid, False)
+        r = client(access, "ssh", "true", check_code=False)
+        assert r.returncode == 255 and b"denied" in r.stderr, r
+    finally:
+        box.delete()
+
+
+def wait(f):
+    for _ in range(200):
+        if f():
+            return
+        time.sleep(0.1)
+    raise AssertionError("did not come to be")
+
+
+@part
+def sftp():
+    if not shutil.which("sftp"):
+        raise Skip("there is no sftp program here")
+    box = d.create()
+    try:
+        try:
+            access = box.create_ssh_access(expires_in_minutes=10)
+        except Exception as e:
+            if "--ssh" in str(e):
+                raise Skip("this server was started without --ssh")
+            raise
+        content = os.urandom(5 << 20)
+        os.makedirs("tree/sub/empty", exist_ok=True)
+        open("tree/big", "wb").write(content)
+        open("tree/sub/run", "w").write("#!/bin/sh\necho ran\n")
+        os.chmod("tree/sub/run", 0o750)
+        client(access, "scp", "-r", "-p", "tree", "BOX:")
+        equal(sh(box, "sha256sum < tree/big; tree/sub/run; stat -c %a tree/sub/run; ls -A tree/sub").splitlines()[1:], ["ran", "750", "empty", "run"])
+        equal(box.fs.download_file("tree/big"), content)
+        client(access, "scp", "-r", "BOX:tree", "back")
+        equal(open("back/big", "rb").read(), content)
+        batch = "pwd\nmkdir d\nrename tree/big d/big\n-mkdir d\nls -l d\nsymlink d/big l\nls -l\nchmod 600 d/big\nln d/big hard\n-get nothing\n" \
+                "-rename d/big hard\nrm hard\ndf\nput tree/sub/run two\nreput tree/sub/run two\nrmdir tree/sub/empty\nbye\n"
+        r = client(access, "sftp", "-b", "-", "BOX", data=batch.encode(), check_code=False)
+        assert b"/home/daytona" in r.stdout and b"big" in r.stdout and r.returncode == 0, r
+        equal(sh(box, "stat -c %a d/big; readlink l; ls -A tree/sub; ls hard 2>&1 | grep -c 'No such'; cmp two tree/sub/run && echo same"),
+              "600\nd/big\nrun\n1\nsame\n")
+        r = client(access, "sftp", "-b", "-", "BOX", data=b"put tree/big /etc/x\n", check_code=False)
+        assert r.returncode != 0 and b"ermission denied" in r.stderr + r.stdout, r
+    finally:
+        box.delete()
+
+
+@part
+def secrets():
+    from daytona import CreateSecretParams, UpdateSecretParams
+    name = "py-" + tag
+    s = d.secret.create(CreateSecretParams(name=name, value="top-secret-value-" + tag, description="d", hosts=["api.example.com"]))
+    try:
+        assert s.name == name and s.hosts == ["api.example.com:443"] and "top-secret" not in repr(s), s
+        fails(lambda: d.secret.create(CreateSecretParams(name=name, value="x", hosts=["a.example.com"])), "name")
+        fails(lambda: d.secret.create(CreateSecretParams(name=name + "2", value="x")), "hosts")
+        equal(d.secret.get(s.id).placeholder, s.placeholder)
+        assert s.id in {x.id for x in d.secret.list(name=name).items}
+        equal(d.secret.update(s.id, UpdateSecretParams(description="e", value="another-value-" + tag)).description, "e")
+        box = d.create(CreateSandboxFromSnapshotParams(secrets={"TOKEN": name}))
+        try:
+            equal(sh(box, "echo $TOKEN").strip(), s.placeholder)
+            box.update_secrets({"OTHER": name})
+            equal(sh(box, "echo ${TOKEN:-none} $OTHER").strip(), "none " + s.placeholder)
+        finally:
+            box.delete()
+    finally:
+        d.secret.delete(s.id)
+    fails(lambda: d.secret.get(s.id), "not found")
+
+
+@part
+def pools():
+    equal(list(d.warm_pool.list()), [])
+    fails(lambda: d.warm_pool.create("default", 2), "operator")
 
 
 for name in sys.argv[1:] or parts:

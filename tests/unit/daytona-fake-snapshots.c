@@ -162,3 +162,81 @@ void api_volume_delete(struct api *a, const struct caller *c, const char *ref, a
 	free(take_ptr(&volume_name));
 	done(ctx, NULL);
 }
+
+/* Tokens: the last one that was made. */
+static char grant_token[GRANT_TOKEN_SIZE], grant_sandbox[40];
+static enum grant_kind granted_kind;
+static uint16_t granted_port;
+static uint64_t granted_until;
+
+int api_grant_create(struct api *a, const struct caller *c, const char *ref, enum grant_kind kind, uint16_t port, uint64_t seconds,
+                     char ret_token[static GRANT_TOKEN_SIZE], struct grant_view *ret, struct err *e)
+{
+	struct sandbox_view v;
+	if (api_sandbox_get(a, c, ref, &v, e) < 0)
+		return -ENOENT;
+	random_hex(grant_token, (kind == GRANT_PORT ? GRANT_PORT_DIGITS : GRANT_TOKEN_SIZE - 1) / 2);
+	snprintf(grant_sandbox, sizeof grant_sandbox, "%s", v.id);
+	granted_kind = kind;
+	granted_port = port;
+	granted_until = now_unix_ms() + seconds * 1000;
+	memcpy(ret_token, grant_token, sizeof grant_token);
+	*ret = (struct grant_view){ "11111111-2222-4333-8444-666666666666", grant_sandbox, kind, port, now_unix_ms(), granted_until };
+	return 0;
+}
+
+int api_grant_open(struct api *a, struct str token, enum grant_kind kind, uint16_t port, struct caller *ret, char ret_sandbox[static 40], struct err *e)
+{
+	if (!grant_token[0] || !str_eqz(token, grant_token) || kind != granted_kind || port != granted_port || granted_until <= now_unix_ms())
+		return err_set(e, ERR_UNAUTHENTICATED, EACCES, "this token is not valid");
+	memcpy(ret_sandbox, grant_sandbox, sizeof grant_sandbox);
+	return api_owner_of(a, grant_sandbox, ret, e);
+}
+
+int api_grant_revoke(struct api *a, const struct caller *c, const char *ref, enum grant_kind kind, const char *token, struct err *e)
+{
+	(void)a, (void)c, (void)ref, (void)e;
+	if (kind == granted_kind && (!token || streq(token, grant_token)))
+		grant_token[0] = '\0';
+	return 0;
+}
+
+/* Secrets: there are none, and none can be made. */
+int api_secret_create(struct api *a, const struct caller *c, const struct secret_spec *spec, struct secret_view *ret, struct err *e)
+{
+	(void)a, (void)c, (void)spec, (void)ret;
+	return err_set(e, ERR_UNAVAILABLE, ENOSPC, "no room");
+}
+
+int api_secret_get(struct api *a, const struct caller *c, const char *ref, struct secret_view *ret, struct err *e)
+{
+	(void)a, (void)c, (void)ret;
+	return err_set(e, ERR_NOT_FOUND, ENOENT, "secret '%s' not found", ref);
+}
+
+int api_secret_change(struct api *a, const struct caller *c, const char *ref, const struct secret_spec *with, struct secret_view *ret, struct err *e)
+{
+	(void)with;
+	return api_secret_get(a, c, ref, ret, e);
+}
+
+int api_secret_delete(struct api *a, const struct caller *c, const char *ref, struct err *e)
+{
+	return api_secret_get(a, c, ref, NULL, e);
+}
+
+void api_secret_list(struct api *a, const struct caller *c, void (*each)(void *ctx, const struct secret_view *v), void *ctx)
+{
+	(void)a, (void)c, (void)each, (void)ctx;
+}
+
+void api_sandbox_set_secrets(struct api *a, const struct caller *c, const char *ref, const struct pairs *env, const struct pairs *files,
+                             api_sandbox_fn done, void *ctx)
+{
+	struct sandbox_view v;
+	struct err e;
+
+	(void)env, (void)files;
+	bool there = api_sandbox_get(a, c, ref, &v, &e) == 0;
+	done(ctx, there ? NULL : &e, there ? &v : NULL);
+}

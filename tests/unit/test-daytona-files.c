@@ -307,7 +307,7 @@ static void test_signed_preview(void **state)
 	snprintf(path, sizeof(path), "/daytona/preview/%s~%s/8001/", box, token); /* another port */
 	ask_raw("GET", path, "", NULL, 0);
 	assert_int_equal(last.status, 401);
-	snprintf(path, sizeof(path), "/daytona/preview/%s~0000000000000000/8000/", box);
+	snprintf(path, sizeof(path), "/daytona/preview/%s~00000000000000000000/8000/", box);
 	ask_raw("GET", path, "", NULL, 0);
 	assert_int_equal(last.status, 401);
 	snprintf(path, sizeof(path), "Host: 8000-%s-%s.preview.localhost:%u\r\n", box, token, port);

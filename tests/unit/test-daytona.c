@@ -102,7 +102,9 @@ static void test_create_refused(void **state)
 		{ "{\"volumes\":[{\"volumeId\":\"v\",\"mountPath\":\"/a\",\"subpath\":\"../x\"}]}", 400, "subpath" },
 		{ "{\"volumes\":[{\"volumeId\":\"v\",\"mountPath\":\"/a\"},{\"volumeId\":\"w\",\"mountPath\":\"/a/\"}]}", 400, "two of them" },
 		{ "{\"volumes\":{}}", 400, "volumes must be an array" },
-		{ "{\"secrets\":[{\"A\":\"b\"}]}", 422, "secrets" },
+		{ "{\"secrets\":[{\"A\":3}]}", 400, "secrets must be" },
+		{ "{\"secrets\":[3]}", 400, "secrets must be" },
+		{ "{\"secrets\":{}}", 400, "secrets must be an array" },
 		{ "{\"networkAllowList\":\"10.0.0.1/8\"}", 400, "network.allow" },
 		{ "{\"networkAllowList\":\"a.test\"}", 400, "networkAllowList" },
 		{ "{\"domainAllowList\":\"10.0.0.0/8\"}", 400, "domainAllowList" },
@@ -267,6 +269,17 @@ static void test_lists(void **state)
 	assert_int_equal(ask("POST", "/snapshots", "{\"name\":\"a b\",\"imageName\":\"default\"}"), 400);
 	assert_int_equal(ask("POST", "/snapshots", "{\"name\":\"x\",\"imageName\":\"default\",\"buildInfo\":{\"dockerfileContent\":\"FROM a\"}}"), 400);
 	assert_int_equal(ask("GET", "/volumes", NULL), 200);
+	assert_int_equal(ask("GET", "/secret/paginated", NULL), 200);
+	assert_int_equal(number("total"), 0);
+	assert_int_equal(ask("GET", "/secret/paginated?limit=0", NULL), 400);
+	assert_int_equal(ask("POST", "/secret", "{\"name\":\"s\"}"), 400);
+	assert_int_equal(ask("POST", "/secret", "{\"name\":\"s\",\"value\":\"v\"}"), 400); /* to anywhere */
+	assert_int_equal(ask("POST", "/secret", "{\"name\":\"s\",\"value\":\"v\",\"hosts\":[\"a.test\"]}"), 503);
+	assert_int_equal(ask("GET", "/secret/s", NULL), 404);
+	assert_int_equal(ask("PATCH", "/secret/s", "{\"name\":\"t\"}"), 400);
+	assert_int_equal(ask("DELETE", "/secret/s", NULL), 404);
+	assert_int_equal(ask("GET", "/warm-pools", NULL), 200);
+	assert_int_equal(ask("POST", "/warm-pools", "{\"snapshot\":\"x\",\"pool\":1}"), 422);
 	assert_int_equal(ask("POST", "/volumes", "{}"), 400);
 	assert_int_equal(ask("GET", "/volumes/by-name/x", NULL), 404);
 	assert_int_equal(ask("POST", "/volumes", "{\"name\":\"x\"}"), 200);

@@ -287,9 +287,22 @@ static void handle_config(struct request *r, void *daytona)
 	req_reply_json(r, 200, o);
 }
 
+/* Which sandboxes are kept ready is the operator's to say, by image; and most are without anybody's saying. */
+static void handle_warm_pools(struct request *r, void *daytona)
+{
+	(void)daytona;
+	if (streq(req_method(r), "GET"))
+		req_reply_json(r, 200, json_array());
+	else
+		fail_code(r, 422, "UNPROCESSABLE_ENTITY",
+		          "warm pools are the operator's here (caisson pool set), and kinds that are asked for are kept ready by themselves");
+}
+
 static const struct route routes[] = {
 	{ .method = "GET", .pattern = "/sandbox", .handle = handle_list },
 	{ .method = "GET", .pattern = "/sandbox/paginated", .handle = handle_paginated },
+	{ .method = "*", .pattern = "/warm-pools", .handle = handle_warm_pools },
+	{ .method = "*", .pattern = "/warm-pools/{pool}", .handle = handle_warm_pools },
 	{ .method = "GET", .pattern = "/config", .handle = handle_config, .tag = TAG_OPEN },
 };
 const struct route_table catalog_routes = { routes, ARRAY_LEN(routes) };

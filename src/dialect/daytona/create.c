@@ -157,17 +157,9 @@ static int lifetime(const json_t *body, struct creation *x, struct err *e)
 /* Settings that would promise what is not done are refused: the caller must know. */
 static int refuse_unsupported(const json_t *body, struct err *e)
 {
-	static const char *const lists[] = { "secrets" };
 	static const char *const texts[] = { "outboundProxyUrl", "linkedSandbox" };
 	static const char *const flags[] = { "spot", "kvm" };
 	int rc;
-	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
-		const json_t *v = NULL;
-		if ((rc = want_array(body, lists[i], &v, e)) < 0)
-			return rc;
-		if (v && json_array_size(v))
-			return err_set(e, ERR_UNSUPPORTED, 0, "%s are not supported yet", lists[i]);
-	}
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
 		const char *v = NULL;
 		if ((rc = want_text(body, texts[i], &v, e)) < 0)
@@ -195,7 +187,7 @@ static int decode(const json_t *body, struct creation *x, struct err *e)
 	    (rc = text_field(body, "user", &x->spec.user, e)) < 0 || (rc = want_pairs(body, "env", &x->spec.env, e)) < 0 ||
 	    (rc = want_pairs(body, "labels", &x->spec.labels, e)) < 0 || (rc = want_bool(body, "public", &open, e)) < 0 ||
 	    (rc = want_text(body, "target", &target, e)) < 0 || (rc = want_resources(body, &x->spec.resources, e)) < 0 || (rc = lifetime(body, x, e)) < 0 ||
-	    (rc = volumes_decode(body, &x->spec.volumes, e)) < 0)
+	    (rc = volumes_decode(body, &x->spec.volumes, e)) < 0 || (rc = secrets_decode(body, &x->spec.secret_env, e)) < 0)
 		return rc;
 	rc = network_decode(body, &wish, e);
 	x->spec.network = wish.mode;

@@ -9,7 +9,7 @@ static const char *const prefixes[] = { BASE_PATH, "/api" };
 
 static const struct route_table *const control_tables[] = { &catalog_routes, &snapshot_routes, &build_routes, &storage_routes, &sandbox_routes,
 	                                                    &preview_routes, &events_routes,
-	                                                    &signed_routes,  &telemetry_routes, &volume_routes };
+	                                                    &signed_routes,  &telemetry_routes, &volume_routes, &ssh_routes, &secret_routes };
 static const struct route_table *const toolbox_tables[] = { &process_routes,  &session_routes, &pty_routes, &file_routes,
 	                                                    &upload_routes, &download_routes, &box_routes, &git_routes, &interpreter_routes, &lsp_routes };
 
@@ -67,6 +67,7 @@ struct daytona *daytona_new(uv_loop_t *loop, struct api *api, struct server *ser
 	d->preview_domain = xstrdup(o && o->preview_domain ? o->preview_domain : "preview.localhost");
 	d->link_by_host = o && o->preview_domain;
 	d->network = o ? o->network : NETWORK_NONE;
+	d->ssh = xstrdup(o ? o->ssh : NULL);
 	d->target = xstrdup(o && o->target ? o->target : "local");
 	events_init(d);
 	for (size_t i = 0; i < ARRAY_LEN(control_tables); i++)
@@ -101,5 +102,6 @@ void daytona_free(struct daytona *d)
 	free(d->public_url);
 	free(d->preview_domain);
 	free(d->target);
+	free(d->ssh);
 	free(d);
 }

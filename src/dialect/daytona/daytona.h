@@ -18,6 +18,7 @@ struct daytona_options {
 	 * the host form under "preview.localhost", which browsers resolve by themselves. */
 	const char *preview_domain;
 	enum network_mode network;  /* of sandboxes that do not say */
+	const char *ssh;            /* "127.0.0.1:2222", where a token for a shell is taken; NULL = nowhere */
 	const char *target;         /* region name shown; NULL = "local" */
 };
 

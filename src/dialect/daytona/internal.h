@@ -22,7 +22,7 @@ struct daytona {
 	uv_loop_t *loop;
 	struct api *api;
 	struct server *server;
-	char *public_url, *preview_domain, *target;
+	char *public_url, *preview_domain, *target, *ssh;
 	enum network_mode network; /* of sandboxes that do not say */
 	bool link_by_host; /* preview links are given in the host form */
 	struct route *routes;
@@ -57,7 +57,7 @@ struct route_table {
 	const struct route *routes;
 	size_t n;
 };
-extern const struct route_table snapshot_routes, build_routes, storage_routes, sandbox_routes, catalog_routes, preview_routes, events_routes, signed_routes, telemetry_routes, volume_routes;                 /* as they are */
+extern const struct route_table snapshot_routes, build_routes, storage_routes, sandbox_routes, catalog_routes, preview_routes, events_routes, signed_routes, telemetry_routes, volume_routes, ssh_routes, secret_routes;                 /* as they are */
 extern const struct route_table process_routes, session_routes, pty_routes, file_routes, upload_routes, download_routes, box_routes,
 	git_routes, interpreter_routes, lsp_routes; /* toolbox */
 
@@ -145,6 +145,9 @@ json_t *page_json(json_t *items, uint64_t total, int64_t page, size_t limit); /*
 /* --- snapshots.c --- */
 /* Is this one of the caller's snapshots? 1 and the dialect's part of what is kept with it (the caller's), 0, or why it may not be used. */
 int snapshot_usable(struct daytona *d, const struct caller *c, const char *ref, json_t **ret_extra, struct err *e);
+
+/* --- secrets.c --- */
+int secrets_decode(const json_t *body, struct pairs *ret, struct err *e); /* variable -> name of a secret */
 
 /* --- volumes.c --- */
 int volumes_decode(const json_t *body, struct volume_mounts *ret, struct err *e);

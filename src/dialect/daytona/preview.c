@@ -19,8 +19,6 @@
 #define TOKEN_HEADER "X-Daytona-Preview-Token"
 #define TOKEN_QUERY "DAYTONA_SANDBOX_AUTH_KEY"
 #define COOKIE_PREFIX "daytona-sandbox-auth-"
-#define SIGNED_TOKEN 16 /* hex digits; with the id and a port it still fits a host label of 63 */
-#define SIGNED_MAX 64   /* live ones of a sandbox */
 #define UUID_LENGTH 36
 
 /* --- links --- */
@@ -66,20 +64,6 @@ static void handle_preview_url(struct request *r, void *daytona)
 	req_reply_json(r, 200, o);
 }
 
-/* The live ones of the stored links. */
-static json_t *signed_links(const struct sandbox_view *v)
-{
-	json_t *extra = extra_load(v), *live = json_array();
-	const json_t *all = json_object_get(extra, "signed");
-	for (size_t i = 0; i < json_array_size(all); i++) {
-		json_t *link = json_array_get(all, i);
-		if ((uint64_t)json_integer_value(json_object_get(link, "expires")) > now_unix_ms())
-			json_array_append(live, link);
-	}
-	json_decref(extra);
-	return live;
-}
-
 static void handle_sign(struct request *r, void *daytona)
 {
 	struct daytona *d = daytona;
@@ -93,15 +77,10 @@ static void handle_sign(struct request *r, void *daytona)
 		fail(r, &e);
 		return;
 	}
-	char token[SIGNED_TOKEN + 1];
+	char token[GRANT_TOKEN_SIZE];
+	struct grant_view g;
 	auto_free char *id = xstrdup(v.id);
-	random_hex(token, SIGNED_TOKEN / 2);
-	json_t *links = signed_links(&v);
-	while (json_array_size(links) >= SIGNED_MAX)
-		json_array_remove(links, 0);
-	json_array_append_new(links, json_pack("{s:s, s:I, s:I}", "token", token, "port", (json_int_t)port, "expires",
-	                                       (json_int_t)now_unix_ms() + (json_int_t)seconds * 1000));
-	if (extra_put(d, caller_of(r), &v, "signed", links, &e) < 0) {
+	if (api_grant_create(d->api, caller_of(r), id, GRANT_PORT, (uint16_t)port, (uint64_t)seconds, token, &g, &e) < 0) {
 		fail(r, &e);
 		return;
 	}
@@ -122,11 +101,7 @@ static void handle_expire(struct request *r, void *daytona)
 	int64_t port = 0;
 	if (!port_of(d, r, &v, &port))
 		return;
-	json_t *links = signed_links(&v);
-	for (size_t i = json_array_size(links); i-- > 0;)
-		if (streq(json_string_value(json_object_get(json_array_get(links, i), "token")), req_path_arg(r, "token")))
-			json_array_remove(links, i);
-	if (extra_put(d, caller_of(r), &v, "signed", links, &e) < 0)
+	if (api_grant_revoke(d->api, caller_of(r), v.id, GRANT_PORT, req_path_arg(r, "token"), &e) < 0)
 		fail(r, &e);
 	else
 		req_reply_empty(r, 200);
@@ -136,31 +111,16 @@ static void handle_expire(struct request *r, void *daytona)
 
 struct visit {
 	char id[UUID_LENGTH + 1];
-	char token[SIGNED_TOKEN + 1]; /* of a signed link, else "" */
+	char token[GRANT_PORT_DIGITS + 1]; /* of a signed link, else "" */
 	uint16_t port;
 	bool by_host;
 };
 
-static bool same_secret(const char *a, const char *b)
+static bool link_opens(struct daytona *d, const struct visit *w, struct caller *ret)
 {
-	size_t n = strlen(a);
-	unsigned char differ = strlen(b) != n; /* the length is no secret */
-	for (size_t i = 0; i < n && b[i]; i++)
-		differ |= (unsigned char)(a[i] ^ b[i]);
-	return !differ;
-}
-
-static bool link_opens(const struct sandbox_view *v, const struct visit *w)
-{
-	json_t *links = signed_links(v);
-	bool ok = false;
-	for (size_t i = 0; w->token[0] && i < json_array_size(links); i++) {
-		json_t *link = json_array_get(links, i);
-		const char *token = json_string_value(json_object_get(link, "token"));
-		ok |= token && same_secret(token, w->token) && json_integer_value(json_object_get(link, "port")) == w->port;
-	}
-	json_decref(links);
-	return ok;
+	char id[40];
+	struct err quiet;
+	return w->token[0] && api_grant_open(d->api, str_of(w->token), GRANT_PORT, w->port, ret, id, &quiet) == 0 && streq(id, w->id);
 }
 
 /* The value of our cookie for this sandbox. */
@@ -215,9 +175,11 @@ static int admit(struct daytona *d, struct request *r, const struct visit *w, st
 	struct str kept = cookie(r, name);
 	if (kept.n && api_authenticate_preview(d->api, w->id, kept, &ret->caller, &quiet) == 0)
 		return 0;
+	if (link_opens(d, w, &ret->caller))
+		return 0;
 	if (api_owner_of(d->api, w->id, &ret->caller, &quiet) == 0 && api_sandbox_get(d->api, &ret->caller, w->id, &v, &quiet) == 0) {
 		json_t *extra = extra_load(&v);
-		bool open = json_is_true(json_object_get(extra, "public")) || link_opens(&v, w);
+		bool open = json_is_true(json_object_get(extra, "public"));
 		json_decref(extra);
 		if (open)
 			return 0;
@@ -433,8 +395,8 @@ static bool uuid_plausible(struct str s)
 static bool parse_place(struct str s, char separator, struct visit *w)
 {
 	struct str token = { 0 };
-	if (s.n == UUID_LENGTH + 1 + SIGNED_TOKEN && s.p[UUID_LENGTH] == separator) {
-		token = (struct str){ s.p + UUID_LENGTH + 1, SIGNED_TOKEN };
+	if (s.n == UUID_LENGTH + 1 + GRANT_PORT_DIGITS && s.p[UUID_LENGTH] == separator) {
+		token = (struct str){ s.p + UUID_LENGTH + 1, GRANT_PORT_DIGITS };
 		s.n = UUID_LENGTH;
 	}
 	if (!uuid_plausible(s))
@@ -443,7 +405,7 @@ static bool parse_place(struct str s, char separator, struct visit *w)
 	for (size_t i = 0; i < UUID_LENGTH; i++) /* host names come in any case */
 		w->id[i] = (char)tolower((unsigned char)w->id[i]);
 	if (token.n)
-		memcpy(w->token, token.p, SIGNED_TOKEN);
+		memcpy(w->token, token.p, GRANT_PORT_DIGITS);
 	return true;
 }
 

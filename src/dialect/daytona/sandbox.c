@@ -473,7 +473,5 @@ static const struct route routes[] = {
 	{ .method = "POST", .pattern = "/sandbox/{id}/resize", .body = BODY_BUFFER, .handle = handle_resize },
 	{ .method = "POST", .pattern = "/sandbox/{id}/backup", .handle = handle_unsupported },
 	{ .method = "POST", .pattern = "/sandbox/{id}/network-settings", .body = BODY_BUFFER, .handle = handle_network },
-	{ .method = "PUT", .pattern = "/sandbox/{id}/secrets", .handle = handle_unsupported },
-	{ .method = "*", .pattern = "/sandbox/{id}/ssh-access", .handle = handle_unsupported },
 };
 const struct route_table sandbox_routes = { routes, ARRAY_LEN(routes) };
