@@ -21,6 +21,15 @@ static int rename_with(const char *from, const char *to, unsigned flags)
 	return syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, flags) < 0 ? -errno : 0;
 }
 
+int rename_anew(const char *from, const char *to)
+{
+	int rc = rename_with(from, to, NO_REPLACE);
+
+	if (rc == -EINVAL && faccessat(AT_FDCWD, to, F_OK, AT_SYMLINK_NOFOLLOW) < 0) /* a file system without that flag */
+		rc = rename_with(from, to, 0);
+	return rc;
+}
+
 /* --- stat, list --- */
 
 static uint8_t type_of(mode_t mode)

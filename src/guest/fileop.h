@@ -20,5 +20,6 @@ int replacement_open(struct replacement *r, const char *path, uint32_t mode, str
 int replacement_commit(struct replacement *r, bool exclusive, struct err *e);
 void replacement_abort(void *r);
 int write_bytes(int fd, struct str s);
+int rename_anew(const char *from, const char *to); /* -EEXIST when there is something at `to` */
 
 #endif

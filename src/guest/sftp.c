@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/util.h"
+#include "guest/fileop.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -277,7 +278,7 @@ static void do_open(uint32_t id, struct request *r)
 	int mode = flags & F_READ && flags & F_WRITE ? O_RDWR : flags & F_WRITE ? O_WRONLY : O_RDONLY;
 	mode |= (flags & F_CREAT ? O_CREAT : 0) | (flags & F_TRUNC ? O_TRUNC : 0) | (flags & F_EXCL ? O_EXCL : 0) | (flags & F_APPEND ? O_APPEND : 0);
 	/* A pipe or a device must not hold us up. */
-	int fd = open(path, mode | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, a.flags & A_PERMISSIONS ? a.mode & 07777 : 0666);
+	int fd = r->bad ? -1 : open(path, mode | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, a.flags & A_PERMISSIONS ? a.mode & 07777 : 0666);
 	struct handle *h = fd < 0 ? NULL : new_handle();
 	if (!h) {
 		say(id, fd < 0 ? -errno : -EMFILE);
@@ -295,7 +296,7 @@ static void do_opendir(uint32_t id, struct request *r)
 	char path[PATH_MAX];
 
 	get_path(r, path);
-	DIR *dir = opendir(path);
+	DIR *dir = r->bad ? NULL : opendir(path);
 	struct handle *h = dir ? new_handle() : NULL;
 	if (!h) {
 		say(id, dir ? -EMFILE : -errno);
@@ -541,7 +542,7 @@ static void do_mkdir(uint32_t id, struct request *r)
 
 	get_path(r, path);
 	get_attrs(r, &a);
-	say(id, check(mkdir(path, a.flags & A_PERMISSIONS ? a.mode & 07777 : 0777)));
+	say(id, r->bad ? -EINVAL : check(mkdir(path, a.flags & A_PERMISSIONS ? a.mode & 07777 : 0777)));
 }
 
 static void do_one_path(uint32_t id, struct request *r, int (*op)(const char *path))
@@ -559,10 +560,7 @@ static void do_rename(uint32_t id, struct request *r, bool replace)
 
 	get_path(r, from);
 	get_path(r, to);
-	int rc = r->bad ? -EINVAL : check(replace ? rename(from, to) : renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE));
-	if (rc == -EINVAL && !r->bad && !replace && access(to, F_OK) < 0) /* a file system without that flag */
-		rc = check(rename(from, to));
-	say(id, rc);
+	say(id, r->bad ? -EINVAL : replace ? check(rename(from, to)) : rename_anew(from, to));
 }
 
 /* Clients give the target first, as OpenSSH's does, whatever the draft says. */

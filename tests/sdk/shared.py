@@ -138,7 +138,7 @@ def sftp():
         client(access, "scp", "-r", "BOX:tree", "back")
         equal(open("back/big", "rb").read(), content)
         batch = "pwd\nmkdir d\nrename tree/big d/big\n-mkdir d\nls -l d\nsymlink d/big l\nls -l\nchmod 600 d/big\nln d/big hard\n-get nothing\n" \
-                "-rename d/big hard\nrm hard\ndf\nput tree/sub/run two\nreput tree/sub/run two\nrmdir tree/sub/empty\nbye\n"
+                "-rename d/big hard\nrm hard\ndf\nput tree/sub/run two\n-reput tree/sub/run two\nrmdir tree/sub/empty\nbye\n"
         r = client(access, "sftp", "-b", "-", "BOX", data=batch.encode(), check_code=False)
         assert b"/home/daytona" in r.stdout and b"big" in r.stdout and r.returncode == 0, r
         equal(sh(box, "stat -c %a d/big; readlink l; ls -A tree/sub; ls hard 2>&1 | grep -c 'No such'; cmp two tree/sub/run && echo same"),

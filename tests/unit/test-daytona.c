@@ -274,7 +274,7 @@ static void test_lists(void **state)
 	assert_int_equal(ask("GET", "/secret/paginated?limit=0", NULL), 400);
 	assert_int_equal(ask("POST", "/secret", "{\"name\":\"s\"}"), 400);
 	assert_int_equal(ask("POST", "/secret", "{\"name\":\"s\",\"value\":\"v\"}"), 400); /* to anywhere */
-	assert_int_equal(ask("POST", "/secret", "{\"name\":\"s\",\"value\":\"v\",\"hosts\":[\"a.test\"]}"), 503);
+	assert_int_equal(ask("POST", "/secret", "{\"name\":\"s\",\"value\":\"v\",\"hosts\":[\"a.test\"]}"), 507);
 	assert_int_equal(ask("GET", "/secret/s", NULL), 404);
 	assert_int_equal(ask("PATCH", "/secret/s", "{\"name\":\"t\"}"), 400);
 	assert_int_equal(ask("DELETE", "/secret/s", NULL), 404);

@@ -11,15 +11,17 @@
 #define INPUT_MAX (64U << 10) /* held for the run; the rest waits in libssh, and so in the client */
 #define ENV_MAX 32
 #define OUT_MAX (1U << 20) /* more than a follower hands over at once */
+#define UNREAD_MAX (4U << 20) /* more than libssh's window lets a client send ahead; it takes what comes beyond, too */
 
 /* --- output --- */
 
-/* What the window has room for; the rest stays. False: the connection is broken. */
+/* What the window has room for; the rest stays. A window may be of any size, so nothing goes to libssh while it still has what the socket
+ * has not taken: its memory is ours. False: the connection is broken. */
 static bool push(struct chan *c, int stream)
 {
 	struct buf *b = &c->out[stream - 1];
 
-	while (b->len) {
+	while (b->len && !(lib.ssh_get_poll_flags(c->peer->session) & SSH_WRITE_PENDING)) {
 		uint32_t room = lib.ssh_channel_window_size(c->raw);
 		uint32_t n = (uint32_t)MIN(b->len, (size_t)room);
 		if (n == 0)
@@ -89,11 +91,9 @@ static void on_output(void *ctx, int stream, uint64_t offset, struct str bytes)
 		return;
 	if (buf_add(&c->out[stream - 1], bytes.p, bytes.n) < 0)
 		c->over = true;
-	chan_flush(c);
-	if (!c->over && (c->out[0].len || c->out[1].len) && c->follower) {
-		c->paused = true;
-		follower_pause(c->follower);
-	}
+	/* Until it has gone: peer_settle resumes when it could. */
+	c->paused = true;
+	follower_pause(c->follower);
 	peer_settle(c->peer);
 }
 
@@ -106,7 +106,6 @@ static void on_end(void *ctx, const struct run_view *v)
 	c->signo = v->state == RUN_EXITED ? v->signal : 0;
 	if (v->state != RUN_EXITED)
 		say(c, v->message && *v->message ? v->message : "the sandbox has gone away");
-	chan_flush(c);
 	peer_settle(c->peer);
 }
 
@@ -137,6 +136,10 @@ static int on_data(ssh_session session, ssh_channel raw, void *data, uint32_t le
 	(void)session, (void)raw;
 	if (is_stderr || c->ended)
 		return (int)len;
+	if (len > UNREAD_MAX) { /* it has sent what it had no window for */
+		c->peer->over = true;
+		return (int)len;
+	}
 	(void)buf_add(&c->input, data, n);
 	c->held = n < len;
 	feed(c);
@@ -201,7 +204,6 @@ static void on_started(void *ctx, const struct err *e, const struct run_view *v)
 		say(c, "\r\n");
 		c->ended = true;
 		c->exit_code = 255;
-		chan_flush(c);
 	} else {
 		feed(c);
 	}

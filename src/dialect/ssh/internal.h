@@ -26,6 +26,7 @@ struct ssh_server {
 	struct peer *peers;
 	size_t n_peers;
 	unsigned handles; /* not yet closed */
+	bool resting;     /* no connection is taken until the next sweep */
 	bool freed;
 };
 
@@ -55,6 +56,7 @@ struct peer { /* a connection */
 	struct ssh_server_callbacks_struct callbacks;
 	struct caller caller;
 	char sandbox[40]; /* empty until it has proved itself */
+	char token[GRANT_TOKEN_SIZE]; /* that it did so with */
 	unsigned tries;
 	uint64_t since_ms;
 	bool exchanged, over, turning;
@@ -63,7 +65,8 @@ struct peer { /* a connection */
 	struct peer *prev, *next;
 };
 
-/* A libssh turn is over, or something was written outside of one: what has ended goes, and the socket is waited for as it needs. */
+/* Writes what waits to be written, lets go what has ended, and waits for the socket as it needs. Does nothing in a turn, whose end does it:
+ * libssh may be in one of our callbacks, and every write to it may call others. */
 void peer_settle(struct peer *p);
 
 /* channel.c */

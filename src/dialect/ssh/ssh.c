@@ -5,6 +5,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -12,6 +14,7 @@
 #include <utlist.h>
 
 #define PEERS_MAX	 256
+#define UNPROVEN_MAX	 32 /* of them; beyond, the one that has waited longest makes room */
 #define PROVE_WITHIN_MS	 20000 /* from the connection to the token */
 #define TRIES_MAX	 3
 #define SWEEP_EVERY_MS	 1000
@@ -65,7 +68,8 @@ static void on_socket(uv_poll_t *poll, int status, int events);
 
 static void wait_for_socket(struct peer *p)
 {
-	int events = UV_READABLE | (lib.ssh_get_poll_flags(p->session) & SSH_WRITE_PENDING ? UV_WRITABLE : 0);
+	/* Who does not take the answers is asked for no more requests. */
+	int events = lib.ssh_get_poll_flags(p->session) & SSH_WRITE_PENDING ? UV_WRITABLE : UV_READABLE;
 
 	if (events != p->events && uv_poll_start(&p->poll, events, on_socket) == 0)
 		p->events = events;
@@ -112,10 +116,13 @@ static int check_token(ssh_session session, const char *user, void *ctx)
 	struct err e;
 
 	(void)session;
-	if (!p->sandbox[0] && api_grant_open(p->server->api, str_of(user), GRANT_SHELL, 0, &p->caller, p->sandbox, &e) == 0)
+	if (!p->sandbox[0] && strlen(user) < sizeof p->token && api_grant_open(p->server->api, str_of(user), GRANT_SHELL, 0, &p->caller, p->sandbox, &e) == 0) {
+		snprintf(p->token, sizeof p->token, "%s", user);
 		return SSH_AUTH_SUCCESS;
+	}
 	/* "none" comes first with many clients, whatever they have. */
-	p->over = ++p->tries > TRIES_MAX;
+	if (++p->tries > TRIES_MAX)
+		p->over = true;
 	return SSH_AUTH_DENIED;
 }
 
@@ -196,13 +203,47 @@ static int prepare(struct peer *p, int fd)
 	return 0;
 }
 
+/* One that is full of strangers still lets in who has a token. */
+static void make_room(struct ssh_server *s)
+{
+	struct peer *p, *oldest = NULL;
+	size_t unproven = 0;
+
+	DL_FOREACH (s->peers, p)
+		if (!p->sandbox[0]) {
+			oldest = oldest ? oldest : p;
+			unproven++;
+		}
+	if (unproven >= UNPROVEN_MAX)
+		peer_free(oldest);
+}
+
+/* A client whose machine has vanished is noticed after some minutes. */
+static void keep_alive(int fd)
+{
+	const int on = 1, idle = 60, every = 30, times = 4;
+
+	(void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
 static void on_connection(uv_poll_t *poll, int status, int events)
 {
 	struct ssh_server *s = poll->data;
 
 	(void)status, (void)events;
 	auto_fd int fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-	if (fd < 0 || s->n_peers >= PEERS_MAX)
+	if (fd < 0 && errno != EAGAIN && errno != ECONNABORTED && errno != EINTR) { /* no descriptors: it would be ready for ever */
+		s->resting = true;
+		(void)uv_poll_stop(&s->poll);
+	}
+	if (fd < 0)
+		return;
+	make_room(s);
+	if (s->n_peers >= PEERS_MAX)
 		return;
 	struct peer *p = xcalloc(1, sizeof *p);
 	p->server = s;
@@ -213,6 +254,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 		free(p);
 		return;
 	}
+	keep_alive(p->fd);
 	p->poll.data = p;
 	s->handles++;
 	s->n_peers++;
@@ -227,14 +269,26 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 		peer_free(p);
 }
 
+/* Whether it may be here still: its token is not revoked, not over, and its sandbox there. */
+static bool still_granted(struct peer *p)
+{
+	struct caller caller;
+	char sandbox[40];
+	struct err e;
+
+	return api_grant_open(p->server->api, str_of(p->token), GRANT_SHELL, 0, &caller, sandbox, &e) == 0;
+}
+
 static void on_sweep(uv_timer_t *timer)
 {
 	struct ssh_server *s = timer->data;
 	struct peer *p, *next;
 
 	DL_FOREACH_SAFE (s->peers, p, next)
-		if (p->over || (!p->sandbox[0] && now_ms() - p->since_ms > PROVE_WITHIN_MS))
+		if (p->over || (p->sandbox[0] ? !still_granted(p) : now_ms() - p->since_ms > PROVE_WITHIN_MS))
 			peer_free(p);
+	if (s->resting && uv_poll_start(&s->poll, UV_READABLE, on_connection) == 0)
+		s->resting = false;
 }
 
 /* --- the server --- */
