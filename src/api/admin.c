@@ -72,6 +72,18 @@ int api_owner_of(struct api *a, const char *id, struct caller *ret, struct err *
 	return 0;
 }
 
+void api_sandbox_each(struct api *a, void (*each)(void *ctx, const struct caller *owner, const struct sandbox_view *v), void *ctx)
+{
+	struct sandbox_view v;
+	struct caller owner;
+
+	for (struct sandbox *s = core_walk(a->core, NULL, false); s; s = core_walk(a->core, s, false)) {
+		sandbox_view(s, &v);
+		api_owner(s, &v, &owner);
+		each(ctx, &owner, &v);
+	}
+}
+
 int api_key_create(struct api *a, const struct caller *c, const char *name, const char *tenant, bool operator_, char ret_key[static 48],
                    char ret_id[static 40], struct err *e)
 {

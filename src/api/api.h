@@ -67,6 +67,8 @@ struct sandbox_query {
 /* Calls each for a page; *ret_next gets a heap cursor or NULL, *ret_total (may be NULL) the number of all matches. */
 int api_sandbox_list(struct api *a, const struct caller *c, const struct sandbox_query *q,
                      void (*each)(void *ctx, const struct sandbox_view *v), void *ctx, char **ret_next, uint64_t *ret_total, struct err *e);
+/* Every tenant's, with its owner: for what a dialect ends after a restart. No sandbox may be changed by `each`. */
+void api_sandbox_each(struct api *a, void (*each)(void *ctx, const struct caller *owner, const struct sandbox_view *v), void *ctx);
 void api_sandbox_start(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx);
 void api_sandbox_stop(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx);
 void api_sandbox_pause(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx);

@@ -54,6 +54,11 @@ static void *open_daytona(uv_loop_t *loop, struct api *api, struct server *serve
 	return daytona_new(loop, api, server, &options, e);
 }
 
+static void start_daytona(void *d)
+{
+	daytona_started(d);
+}
+
 static void close_daytona(void *d)
 {
 	daytona_free(d);
@@ -78,10 +83,11 @@ static const struct {
 	void *(*open)(uv_loop_t *loop, struct api *api, struct server *server, const struct serve_options *o, const char *ssh, struct err *e);
 	void (*close)(void *dialect);
 	bool after_server; /* it is closed once no request can reach it any more */
+	void (*started)(void *dialect); /* the sandboxes of an earlier server have been adopted; or NULL */
 } dialects[] = {
-	{ open_native, close_native, true },
-	{ open_daytona, close_daytona, false },
-	{ open_mcp, close_mcp, true },
+	{ open_native, close_native, true, NULL },
+	{ open_daytona, close_daytona, false, start_daytona },
+	{ open_mcp, close_mcp, true, NULL },
 };
 
 struct daemon {
@@ -303,6 +309,9 @@ static void on_started(void *ctx, const struct err *e)
 		daemon_lost(d, e->message);
 		return;
 	}
+	for (size_t i = 0; i < ARRAY_LEN(dialects); i++)
+		if (dialects[i].started)
+			dialects[i].started(d->dialects[i]);
 	server_start(d->server);
 	const struct boundary *b = d->boundaries[0];
 	const char *why = NULL, *how = b->ops->accelerator ? b->ops->accelerator(d->boundaries[0], &why) : NULL;

@@ -125,3 +125,39 @@ def test_a_key_survives_and_idempotency_too(own):
     client = server.start()
     assert client.with_key(made).get("/v1/sandboxes").status == 200
     assert client.post("/v1/sandboxes", {"idempotency_key": "once"}).json["id"] == a["id"]
+
+
+@pytest.mark.limit(120)
+def test_a_build_under_way_has_failed_after_a_restart_and_leaves_nothing(own):
+    server, client = own
+    info = {"buildInfo": {"dockerfileContent": "FROM default\nRUN echo begun; sleep 600\n"}}
+
+    def log(client, ref):
+        url = client.get(f"/daytona/{ref}/build-logs-url").json["url"]
+        return client.get(url[url.index("/daytona/"):]).body.decode()
+
+    snapshot = client.post("/daytona/snapshots", {"name": "half", **info}).json
+    box = client.post("/daytona/sandbox", info).json
+    builder = wait_for(lambda: [s for s in client.get("/v1/sandboxes").json["items"] if s["labels"].get("caisson.build") == "half"])[0]
+    fork = client.post(f"/daytona/sandbox/{builder['id']}/fork", {"name": "copy"})
+    assert fork.status == 200, fork
+    for ref in (f"snapshots/{snapshot['id']}", f"sandbox/{box['id']}"):
+        wait_for(lambda: "begun" in log(client, ref).split("\n"))
+    server.kill()
+    client = server.start()
+    for ref in ("snapshots/half", f"snapshots/{snapshot['id']}", f"sandbox/{box['id']}"):
+        now = client.get("/daytona/" + ref).json
+        assert now["state"] == "build_failed" and "restarted" in now["errorReason"], now
+    assert "restarted" in log(client, f"snapshots/{snapshot['id']}")
+    # what somebody forked is theirs; the builder goes, and the sandbox stops and keeps its files
+    wait_for(lambda: {s["id"]: s["state"] for s in client.get("/v1/sandboxes").json["items"]} ==
+             {box["id"]: "stopped", fork.json["id"]: "running"})
+    assert client.delete("/daytona/snapshots/half").status == 200
+    assert client.get("/daytona/snapshots/half").status == 404
+    made = client.post("/daytona/snapshots", {"name": "half", "imageName": "default"})
+    assert made.status == 200, made
+    wait_for(lambda: client.get("/daytona/snapshots/half").json["state"] == "active")
+    server.kill()
+    client = server.start()
+    assert client.get("/daytona/snapshots/half").json["state"] == "active"
+    assert client.delete("/daytona/snapshots/half").status == 200

@@ -1,112 +1,16 @@
 /* Theory of operation. A build is a list of steps and a place in it. Each step is an operation or a run inside the sandbox, and its end
  * calls next(); whatever fails ends the build. It belongs to no request: clients ask for its state, and read its log as it grows.
  * An ended build is remembered for its log, the last BUILDS_KEPT of them. */
-#include "dialect/daytona/build.h"
+#include "dialect/daytona/build_int.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #define BUILDS_KEPT 64
-#define LOG_MAX	    (4U << 20)
 #define CHUNK	    (64U << 10)
 #define STAGE	    "/tmp/.caisson-build"
-#define HASHES_MAX  256
-
-struct log_reader {
-	struct log_reader *prev, *next;
-	struct build *build;
-	struct request *r;
-	size_t at;
-};
-
-struct build {
-	struct build *prev, *next;
-	struct daytona *d;
-	struct caller caller;
-	char id[40];
-	char *sandbox, *name; /* name: of the snapshot, or NULL */
-	struct sandbox_spec spec;
-	struct dockerfile f;
-	json_t *extra;
-	enum build_state state;
-	struct err why;
-	uint64_t created_ms, updated_ms;
-	build_started_fn started;
-	void *started_ctx;
-	/* the way through the steps */
-	size_t at;
-	struct pairs base, env; /* of the image; of ENV */
-	struct pairs args;	/* of ARG */
-	const char *cwd, *user; /* of the step under way; they point into f */
-	char *from_cwd;         /* of the snapshot that it begins as, or NULL */
-	char **hashes;
-	size_t hash;   /* context being brought in */
-	unsigned part; /* of it */
-	int part_fd;
-	bool staged;
-	char *run;
-	struct follower *follower;
-	bool following, run_ended;
-	struct run_view end;
-	struct buf asked; /* what a question printed */
-	bool asking;
-	void (*after)(struct build *b); /* the run under way ended with 0 */
-	struct api_op *op;
-	struct buf log;
-	struct log_reader *readers;
-};
-
-/* --- log --- */
-
-static void feed(struct log_reader *l)
-{
-	struct build *b = l->build;
-	if (b->log.len > l->at)
-		req_write(l->r, (struct str){ b->log.data + l->at, b->log.len - l->at });
-	l->at = b->log.len;
-}
-
-static void reader_free(struct log_reader *l)
-{
-	if (l->prev)
-		l->prev->next = l->next;
-	else
-		l->build->readers = l->next;
-	if (l->next)
-		l->next->prev = l->prev;
-	free(l);
-}
-
-static void end_readers(struct build *b)
-{
-	while (b->readers) {
-		struct request *r = b->readers->r;
-		feed(b->readers);
-		req_on_gone(r, NULL, NULL);
-		reader_free(b->readers);
-		req_end(r);
-	}
-}
-
-static void say(struct build *b, struct str text)
-{
-	static const char cut[] = "\n[the log is cut here]\n";
-	if (b->log.len + text.n + sizeof cut > LOG_MAX) {
-		if (b->log.len + sizeof cut < LOG_MAX)
-			buf_addz(&b->log, cut);
-		b->log.max = b->log.len;
-		return;
-	}
-	(void)buf_add(&b->log, text.p, text.n);
-	for (struct log_reader *l = b->readers; l; l = l->next)
-		feed(l);
-}
-
-static void reader_gone(void *ctx)
-{
-	reader_free(ctx);
-}
+#define RECORD	    "snapshotBuild" /* kept with the sandbox of a snapshot's build, for a later server */
 
 /* --- life --- */
 
@@ -117,7 +21,7 @@ static void build_free(struct build *b)
 		api_op_cancel(b->op);
 	if (b->follower)
 		follower_free(b->follower);
-	end_readers(b);
+	build_log_end(b);
 	if (b->prev)
 		b->prev->next = b->next;
 	else
@@ -182,7 +86,7 @@ static void over(struct build *b, const struct err *e)
 	if (e) {
 		b->why = *e;
 		auto_free char *line = xasprintf("ERROR: %s\n", e->message);
-		say(b, str_of(line));
+		build_say(b, str_of(line));
 	}
 	if (b->name)
 		api_sandbox_delete(b->d->api, &b->caller, b->sandbox, ignore_deleted, b->d);
@@ -190,7 +94,7 @@ static void over(struct build *b, const struct err *e)
 		mark(b, e ? "failed" : NULL, e ? e->message : NULL);
 	if (e && !b->name) /* its files can be looked at after a start; it uses nothing meanwhile */
 		api_sandbox_stop(b->d->api, &b->caller, b->sandbox, ignore_sandbox, b->d);
-	end_readers(b);
+	build_log_end(b);
 	forget_old(b->d); /* may free b */
 }
 
@@ -209,7 +113,7 @@ static void on_output(void *ctx, int stream, uint64_t offset, struct str bytes)
 	struct build *b = ctx;
 	(void)offset;
 	if (!b->asking)
-		say(b, bytes);
+		build_say(b, bytes);
 	else if (stream == 1)
 		(void)buf_add(&b->asked, bytes.p, bytes.n);
 }
@@ -547,7 +451,7 @@ static void next(struct build *b)
 		bool again = s->kind == STEP_COPY && b->staged && b->hash && !b->hashes[b->hash] && b->part;
 		if (!again) {
 			auto_free char *line = xasprintf("Step %zu/%zu : %s\n", b->at, b->f.n_steps, s->line);
-			say(b, str_of(line));
+			build_say(b, str_of(line));
 		}
 		b->part = 0;
 		switch (s->kind) {
@@ -586,7 +490,7 @@ static void begin(struct build *b)
 		for (size_t k = 0; k < b->f.steps[i].env.n; k++)
 			ask = ask || strchr(b->f.steps[i].env.v[k].value, '$');
 	auto_free char *line = xasprintf("FROM %s\n", b->f.image);
-	say(b, str_of(line));
+	build_say(b, str_of(line));
 	if (ask)
 		run(b, argv_of("/usr/bin/env", "-0", NULL), true, b->user, "/", NULL, on_environment);
 	else
@@ -594,6 +498,12 @@ static void begin(struct build *b)
 }
 
 /* --- from outside --- */
+
+/* The sandbox's own id is in it: a fork has a record as well, and is somebody's. */
+static int record(struct build *b, const struct sandbox_view *v, struct err *e)
+{
+	return extra_put(b->d, &b->caller, v, RECORD, json_pack("{s:s, s:s, s:s, s:O*}", "id", b->id, "name", b->name, "sandbox", v->id, "extra", b->extra), e);
+}
 
 static void on_created(void *ctx, const struct err *e, const struct sandbox_view *v)
 {
@@ -612,27 +522,42 @@ static void on_created(void *ctx, const struct err *e, const struct sandbox_view
 	pairs_copy(&b->env, &v->spec->env); /* of the snapshot that it begins as */
 	if (!b->name)
 		snprintf(b->id, sizeof b->id, "%s", v->id);
+	struct err why;
+	int rc = b->name ? record(b, v, &why) : 0;
 	if (started)
 		started(started_ctx, NULL, v);
-	begin(b);
+	if (rc < 0)
+		fail_build(b, &why);
+	else
+		begin(b);
+}
+
+static struct build *build_new(struct daytona *d, const struct caller *c, const char *name, json_t *extra)
+{
+	struct build *b = xcalloc(1, sizeof *b);
+	*b = (struct build){ .d = d, .caller = *c, .name = xstrdup(name), .extra = extra, .part_fd = -EBADF, .user = "root", .next = d->builds };
+	random_uuid(b->id);
+	b->created_ms = b->updated_ms = now_unix_ms();
+	buf_init(&b->log, BUILD_LOG_MAX);
+	buf_init(&b->asked, 1U << 20);
+	if (b->next)
+		b->next->prev = b;
+	d->builds = b;
+	return b;
 }
 
 void build_start(struct daytona *d, const struct caller *c, struct sandbox_spec *spec, struct dockerfile *f, char **hashes, const char *snapshot,
                  json_t *extra, build_started_fn started, void *ctx)
 {
-	struct build *b = xcalloc(1, sizeof *b);
+	struct build *b = build_new(d, c, snapshot, extra);
 	struct sandbox_spec bare;
-	*b = (struct build){ .d = d, .caller = *c, .spec = *spec, .f = *f, .hashes = hashes, .name = xstrdup(snapshot), .extra = extra, .part_fd = -EBADF,
-			     .started = started, .started_ctx = ctx, .user = "root", .next = d->builds };
+	b->spec = *spec;
+	b->f = *f;
+	b->hashes = hashes;
+	b->started = started;
+	b->started_ctx = ctx;
 	*spec = (struct sandbox_spec){ 0 };
 	*f = (struct dockerfile){ 0 };
-	random_uuid(b->id);
-	b->created_ms = b->updated_ms = now_unix_ms();
-	buf_init(&b->log, LOG_MAX);
-	buf_init(&b->asked, 1U << 20);
-	if (b->next)
-		b->next->prev = b;
-	d->builds = b;
 	/* The steps see the image's variables and those of the Dockerfile; what the client asked for comes at the end. */
 	spec_copy(&bare, &b->spec);
 	pairs_done(&bare.env);
@@ -660,7 +585,7 @@ static void view(const struct build *b, struct build_view *ret)
 	*ret = (struct build_view){ b->id, b->name, b->state, b->state == BUILD_FAILED ? b->why.message : NULL, b->created_ms, b->updated_ms, &b->spec, b->extra };
 }
 
-static struct build *find(const struct daytona *d, const struct caller *c, const char *ref)
+struct build *build_lookup(const struct daytona *d, const struct caller *c, const char *ref)
 {
 	for (struct build *b = d->builds; b; b = b->next)
 		if (b->sandbox && streq(b->caller.tenant, c->tenant) && (streq(b->id, ref) || streq(b->name, ref) || (!b->name && streq(b->sandbox, ref))))
@@ -670,7 +595,7 @@ static struct build *find(const struct daytona *d, const struct caller *c, const
 
 bool build_find(struct daytona *d, const struct caller *c, const char *ref, struct build_view *ret)
 {
-	const struct build *b = find(d, c, ref);
+	const struct build *b = build_lookup(d, c, ref);
 	if (b)
 		view(b, ret);
 	return b;
@@ -698,7 +623,7 @@ void build_each(struct daytona *d, const struct caller *c, void (*each)(void *ct
 
 bool build_dismiss(struct daytona *d, const struct caller *c, const char *ref)
 {
-	struct build *b = find(d, c, ref);
+	struct build *b = build_lookup(d, c, ref);
 	if (!b || b->state == BUILD_RUNNING)
 		return false;
 	bool failed = b->state == BUILD_FAILED;
@@ -712,74 +637,58 @@ void builds_done(struct daytona *d)
 		build_free(d->builds);
 }
 
-/* --- what clients send and read --- */
+/* --- after a restart: what an earlier server left under way has failed, and says so --- */
 
-int build_info(const json_t *info, struct dockerfile *f, char ***hashes, const char **text, struct err *e)
-{
-	if (!json_is_object(info))
-		return err_set(e, ERR_INVALID, EINVAL, "buildInfo must be an object");
-	int rc = want_text(info, "dockerfileContent", text, e);
-	if (rc >= 0 && !*text)
-		rc = err_set(e, ERR_INVALID, EINVAL, "buildInfo.dockerfileContent is required");
-	if (rc >= 0)
-		rc = want_texts(info, "contextHashes", hashes, e);
-	size_t n = 0;
-	while (rc >= 0 && *hashes && (*hashes)[n])
-		n++;
-	if (n > HASHES_MAX)
-		rc = err_set(e, ERR_TOO_LARGE, E2BIG, "buildInfo.contextHashes: more than %d", HASHES_MAX);
-	if (rc >= 0)
-		rc = dockerfile_parse(str_of(*text), f, e);
-	if (rc >= 0 && f->needs_context && n == 0)
-		rc = err_set(e, ERR_INVALID, EINVAL, "Dockerfile: COPY needs files, and buildInfo.contextHashes names none");
-	return rc < 0 ? rc : 0;
-}
-
-json_t *build_info_json(const char *text, const char *ref)
-{
-	char now[25];
-	format_iso8601(now_unix_ms(), now);
-	return json_pack("{s:s, s:s, s:s, s:s}", "dockerfileContent", text, "createdAt", now, "updatedAt", now, "snapshotRef", ref);
-}
-
-static void handle_logs(struct request *r, void *daytona)
-{
-	struct build *b = find(daytona, caller_of(r), req_path_arg(r, "build"));
-	if (!b) {
-		fail_code(r, 404, "NOT_FOUND", "there is no log of such a build (any more)");
-		return;
-	}
-	const char *follow = req_query(r, "follow");
-	if (!streq(follow, "true") || b->state != BUILD_RUNNING) {
-		req_reply(r, 200, NULL, 0, "text/plain; charset=utf-8", buf_str(&b->log));
-		return;
-	}
-	struct log_reader *l = xcalloc(1, sizeof *l);
-	*l = (struct log_reader){ .build = b, .r = r, .next = b->readers };
-	if (l->next)
-		l->next->prev = l;
-	b->readers = l;
-	req_begin(r, 200, NULL, 0, "text/plain; charset=utf-8", -1);
-	req_on_gone(r, reader_gone, l);
-	feed(l);
-}
-
-static void handle_logs_url(struct request *r, void *daytona)
-{
-	struct daytona *d = daytona;
-	struct build_view v;
-	const char *ref = req_path_arg(r, "id");
-	if (!build_find(d, caller_of(r), ref, &v)) {
-		fail_code(r, 404, "NOT_FOUND", "there is no log of a build of %.64s (any more)", ref);
-		return;
-	}
-	auto_free char *base = base_url(d, r);
-	req_reply_json(r, 200, json_pack("{s:o}", "url", json_sprintf("%s" BASE_PATH "/builds/%s/logs", base, v.id)));
-}
-
-static const struct route routes[] = {
-	{ .method = "GET", .pattern = "/builds/{build}/logs", .handle = handle_logs },
-	{ .method = "GET", .pattern = "/sandbox/{id}/build-logs-url", .handle = handle_logs_url },
-	{ .method = "GET", .pattern = "/snapshots/{id}/build-logs-url", .handle = handle_logs_url },
+struct left {
+	struct caller owner;
+	char id[40];
+	json_t *record; /* NULL: the sandbox itself was being built */
 };
-const struct route_table build_routes = { routes, ARRAY_LEN(routes) };
+
+struct left_list {
+	struct left *v;
+	size_t n;
+};
+
+static void note_left(void *ctx, const struct caller *owner, const struct sandbox_view *v)
+{
+	struct left_list *l = ctx;
+	json_t *extra = extra_load(v), *record = json_object_get(extra, RECORD);
+	bool itself = streq(json_string_value(json_object_get(extra, "build")), "running");
+	bool snapshot = streq(json_string_value(json_object_get(record, "sandbox")), v->id);
+	if (itself || snapshot) {
+		l->v = xreallocarray(l->v, l->n + 1, sizeof *l->v);
+		l->v[l->n] = (struct left){ .owner = *owner, .record = snapshot ? json_incref(record) : NULL };
+		snprintf(l->v[l->n++].id, sizeof l->v->id, "%s", v->id);
+	}
+	json_decref(extra);
+}
+
+static void end_left(struct daytona *d, const struct left *x)
+{
+	struct sandbox_view v;
+	struct snapshot_view s;
+	struct err e, quiet;
+	const char *name = json_string_value(json_object_get(x->record, "name")), *id = json_string_value(json_object_get(x->record, "id"));
+	if (api_sandbox_get(d->api, &x->owner, x->id, &v, &quiet) < 0)
+		return;
+	struct build *b = build_new(d, &x->owner, name, json_incref(json_object_get(x->record, "extra")));
+	snprintf(b->id, sizeof b->id, "%s", id ? id : x->id);
+	b->sandbox = xstrdup(x->id);
+	spec_copy(&b->spec, v.spec);
+	b->created_ms = v.created_ms;
+	bool made = name && api_snapshot_get(d->api, &x->owner, name, &s, &quiet) == 0 && s.state == SNAPSHOT_READY && streq(s.sandbox, x->id);
+	err_set(&e, ERR_UNAVAILABLE, EINTR, "the server was restarted while the image was built");
+	over(b, made ? NULL : &e);
+}
+
+void builds_resume(struct daytona *d)
+{
+	struct left_list l = { 0 };
+	api_sandbox_each(d->api, note_left, &l);
+	for (size_t i = 0; i < l.n; i++) {
+		end_left(d, &l.v[i]);
+		json_decref(l.v[i].record);
+	}
+	free(l.v);
+}

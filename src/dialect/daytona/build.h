@@ -31,6 +31,8 @@ bool build_find(struct daytona *d, const struct caller *c, const char *ref, stru
 bool build_of_sandbox(const struct daytona *d, const char *id, struct build_view *ret);
 void build_each(struct daytona *d, const struct caller *c, void (*each)(void *ctx, const struct build_view *v), void *ctx);
 bool build_dismiss(struct daytona *d, const struct caller *c, const char *ref); /* forgets an ended one: true when there was one */
+/* Those that an earlier server left under way: they have failed, and the sandboxes of snapshots go. */
+void builds_resume(struct daytona *d);
 void builds_done(struct daytona *d);
 
 /* {"dockerfileContent", ...} as the clients send it. */

@@ -87,6 +87,11 @@ struct daytona *daytona_new(uv_loop_t *loop, struct api *api, struct server *ser
 	return d;
 }
 
+void daytona_started(struct daytona *d)
+{
+	builds_resume(d);
+}
+
 void daytona_free(struct daytona *d)
 {
 	if (!d)

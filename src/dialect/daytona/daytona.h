@@ -25,6 +25,8 @@ struct daytona_options {
 /* Registers its routes on the server. api and server must outlive it, the server must be stopped before it is freed. NULL
  * and e when the server refuses the routes. o may be NULL. */
 struct daytona *daytona_new(uv_loop_t *loop, struct api *api, struct server *server, const struct daytona_options *o, struct err *e);
+/* Once, when the sandboxes of an earlier server have been adopted. */
+void daytona_started(struct daytona *d);
 /* Frees at once what no socket holds; closes the rest. Run the loop until it is idle before closing it. */
 void daytona_free(struct daytona *d);
 
