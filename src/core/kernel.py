@@ -289,13 +289,17 @@ class Plots(importlib.abc.MetaPathFinder):
         return spec
 
 
-def plot_module():
-    def lazily(name):
-        from matplotlib.backends import backend_agg
-        return getattr(backend_agg, name)
-    module = types.ModuleType('_caisson_plots')
-    module.show, module.__getattr__ = show_figures, lazily
-    return module
+class PlotsBackend(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """What matplotlib then draws with, made when it first asks: by then it has come in itself. It copies the module's names, so all are there."""
+    def find_spec(self, name, path=None, target=None):
+        return importlib.util.spec_from_loader(name, self) if name == '_caisson_plots' else None
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        module.FigureCanvas, module.show = FigureCanvasAgg, show_figures
 
 
 # --- running ---
@@ -409,8 +413,8 @@ def serve():
     sys.stdin = open(0, closefd=False)
     sys.stdout, sys.stderr = Out(1), Out(2)
     sys.argv = ['']
-    sys.modules['__main__'], sys.modules['_caisson_plots'] = main, plot_module()
-    sys.meta_path.insert(0, Plots())
+    sys.modules['__main__'] = main
+    sys.meta_path[:0] = [Plots(), PlotsBackend()]
     main.display = display
     os.register_at_fork(after_in_child=in_child)
     threading.Thread(target=pump, daemon=True).start()

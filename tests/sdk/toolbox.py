@@ -156,6 +156,7 @@ def interpreter(sb):
         import ws_client  # SDKs pass over results
         sb.fs.upload_file(PLOTLIB.encode(), "/tmp/plot/matplotlib/__init__.py")
         sb.fs.upload_file(PYPLOT.encode(), "/tmp/plot/matplotlib/pyplot.py")
+        sb.fs.upload_file(b"class FigureCanvasAgg: pass\n", "/tmp/plot/matplotlib/backends/backend_agg.py")
         code = ("import sys; sys.path.insert(0, '/tmp/plot')\nimport matplotlib.pyplot as plt\nplt.figure(); plt.show()\nplt.figure()\n"
                 "class P:\n def _repr_png_(self): return b'\\x89PNG'\n def __repr__(self): return 'P'\ndisplay(P())\n6 * 7")
         said = ws_client.interpret(os.environ["TEST_URL"], os.environ["TEST_KEY"], sb.id, {"code": code})
@@ -165,12 +166,33 @@ def interpreter(sb):
             (True, {"text/plain": "42"}), (False, {"text/plain": "<Figure 1>", "image/png": "iVBORyBmaWd1cmUgMQ=="})])
         equal((said[-2]["text"], said[-1]), ("completed", {"type": "close", "code": 1000}))
 
+    def plots():
+        """matplotlib itself, installed inside."""
+        import base64, struct, ws_client
+        wheels = os.environ.get("TEST_PLOTTING")
+        if not wheels:
+            raise Skip("the package matplotlib could not be had")
+        for name in (n for n in os.listdir(wheels) if n.endswith(".whl")):
+            sb.fs.upload_file(os.path.join(wheels, name), "/tmp/plotting/" + name)
+        r = sb.process.exec("pip install --quiet --no-index --find-links /tmp/plotting --target /tmp/site matplotlib && rm -r /tmp/plotting")
+        equal((r.exit_code, r.result), (0, ""))
+        own = ci.create_context()  # that of the other checks has a stand-in for the library
+        code = ("import sys; sys.path.insert(0, '/tmp/site')\nimport matplotlib.pyplot as plt\nplt.figure(figsize=(3, 2), dpi=100)\n"
+                "plt.plot([1, 2, 3], [1, 4, 9]); plt.title('squares')\nplt.show()\nprint(matplotlib.__version__ if 'matplotlib' in globals() else 'shown')")
+        said = ws_client.interpret(os.environ["TEST_URL"], os.environ["TEST_KEY"], sb.id, {"code": code, "contextId": own.id, "timeout": 120})
+        ci.delete_context(own)
+        equal([m for m in said if m["type"] == "error"], [])
+        png = [base64.b64decode(m["data"]["image/png"]) for m in said if m["type"] == "result" and "image/png" in m["data"]]
+        equal(len(png), 1)
+        width, height = struct.unpack(">II", png[0][16:24])
+        assert png[0].startswith(b"\x89PNG\r\n\x1a\n") and png[0].endswith(b"IEND\xaeB`\x82") and width > 200 and height > 100, (len(png[0]), width, height)
+
     def left():
         import ws_client
         ws_client.interpret(os.environ["TEST_URL"], os.environ["TEST_KEY"], sb.id, {"code": "import time; time.sleep(1000)", "timeout": 0}, leave=0.5)
         equal(ci.run_code("print('free')", timeout=20).stdout, "free\n")
 
-    for f in (state, contexts, errors, callbacks, environment, limits, death, together, much, results, left):
+    for f in (state, contexts, errors, callbacks, environment, limits, death, together, much, results, plots, left):
         check("interpreter: " + f.__name__, f)
 
 
