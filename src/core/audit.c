@@ -283,6 +283,32 @@ void core_verdict(void *core, const struct edge_event *ev)
 	core_audit_end(c);
 }
 
+void audit_secret(struct core *c, const char *id, const struct opener_event *ev)
+{
+	struct sandbox *s = core_find(c, NULL, id);
+
+	log_debug("sandbox=%s secret=%s allowed=%u name=\"%s\" port=%u reason=\"%s\"", id, ev->secret, ev->allowed, ev->name, ev->port, ev->reason);
+	if (!s)
+		return;
+	more_of(s)->untold += ev->lost;
+	if (!may_say(s)) {
+		if (ev->allowed)
+			s->more->allowed++;
+		else
+			s->more->denied++;
+		return;
+	}
+	struct audit_line *l = audit_begin(c->o.audit, ev->allowed ? "secret.used" : "secret.denied", s->row.tenant);
+	audit_text(l, "sandbox", s->row.id);
+	audit_text(l, "id", ev->secret[0] ? ev->secret : NULL);
+	audit_text(l, "name", ev->name);
+	audit_u64(l, "port", ev->port);
+	audit_text(l, "method", ev->method);
+	audit_text(l, "path", ev->path);
+	audit_text(l, "reason", ev->reason[0] ? ev->reason : NULL);
+	core_audit_end(c);
+}
+
 /* --- operations inside --- */
 
 struct transfer { /* an operation whose end is a line */

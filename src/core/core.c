@@ -73,6 +73,7 @@ struct core *core_new(uv_loop_t *loop, const struct core_options *o)
 	c->webhooks = webhooks_new();
 	c->pool = pool_new(c);
 	c->secrets = secrets_new(o->store, o->data_dir);
+	secrets_serve(c);
 	if (mkdir(runs, 0700) < 0 && errno != EEXIST)
 		log_error("msg=\"cannot make %s: %s\"", runs, strerror(errno));
 	c->runs_dir = open(runs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -9,6 +9,7 @@
  * Only enter_state() changes a state: it alone logs, stores and tells. */
 #include "base/log.h"
 #include "core/core_int.h"
+#include "core/secret.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -50,6 +51,8 @@ static void enter_state(struct sandbox *s, enum sandbox_state state, const char 
 	s->row.error = copy;
 	store_sandbox_state(s->core->o.store, s->row.id, state, error, now);
 	core_emit(s->core, "sandbox.state", s, old, NULL);
+	if (sandbox_has_secrets(s))
+		secrets_tell(s);
 }
 
 /* Nobody waits for this one's create any more. */

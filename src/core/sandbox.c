@@ -111,6 +111,7 @@ void network_tell(struct sandbox *s)
 		egress_forget(s->core->o.egress, s->row.id);
 	else
 		egress_set(s->core->o.egress, s->row.id, spec->network, spec->network_allow, spec->network_deny, &spec->network_limits);
+	secrets_tell(s);
 }
 
 struct network_change {
@@ -214,10 +215,12 @@ void sandbox_set_secrets(struct sandbox *s, const struct pairs *env, const struc
 		spec_done(&changed);
 	else
 		rc = replace_spec(s, &changed, &e);
-	if (rc < 0)
+	if (rc < 0) {
 		done(ctx, &e, s);
-	else
-		secrets_install(s, done, ctx);
+		return;
+	}
+	secrets_tell(s);
+	secrets_install(s, done, ctx);
 }
 
 int sandbox_set_extra(struct sandbox *s, const char *extra, struct err *e)

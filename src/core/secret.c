@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "core/core_int.h"
+#include "egress/keyring.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -142,6 +143,8 @@ int secrets_known(struct core *c, const char *tenant, const struct sandbox_spec 
 	return 0;
 }
 
+static void secrets_changed(struct core *c, const struct secret_row *row);
+
 static int seal(struct secrets *t, struct secret_row *row, const char *value, struct err *e)
 {
 	struct buf sealed;
@@ -189,6 +192,7 @@ int core_secret_create(struct core *c, const char *tenant, const struct secret_s
 		load(t, &row);
 		*ret = t->all->prev; /* the last one */
 		log_info("secret=%s msg=\"made\"", (*ret)->row.id);
+		secrets_changed(c, &(*ret)->row); /* of its name there may have been one before */
 	}
 	secret_row_done(&row);
 	return rc;
@@ -232,6 +236,7 @@ int core_secret_change(struct core *c, struct secret *x, const struct secret_spe
 	struct secret_row gone = rc == 0 ? x->row : row;
 	if (rc == 0) {
 		x->row = row;
+		secrets_changed(c, &x->row);
 	}
 	secret_spec_done(&gone.spec);
 	free(gone.sealed);
@@ -248,8 +253,129 @@ int core_secret_delete(struct core *c, struct secret *x, struct err *e)
 	x->row = (struct secret_row){ 0 };
 	secret_free(c->secrets, x);
 	log_info("secret=%s msg=\"deleted\"", gone.row.id);
+	secrets_changed(c, &gone.row);
 	secret_row_done(&gone.row);
 	return 0;
+}
+
+/* --- the opener --- */
+
+/* Each secret of the sandbox once, however many variables and files it stands in. Ends with NULL; at most SECRETS_OF_SANDBOX_MAX. */
+static size_t secrets_of(const struct sandbox *s, const struct secret *ret[static SECRETS_OF_SANDBOX_MAX])
+{
+	const struct pairs *lists[] = { &s->row.spec.secret_env, &s->row.spec.secret_files };
+	size_t n = 0;
+
+	for (size_t l = 0; l < ARRAY_LEN(lists); l++)
+		for (size_t i = 0; i < lists[l]->n && n < SECRETS_OF_SANDBOX_MAX; i++) {
+			const struct secret *x = core_find_secret(s->core, s->row.tenant, lists[l]->v[i].value);
+			bool known = !x;
+			for (size_t k = 0; k < n && !known; k++)
+				known = ret[k] == x;
+			if (!known)
+				ret[n++] = x;
+		}
+	return n;
+}
+
+/* NULL-terminated; the texts are the secrets'. Heap. */
+static char **hosts_of(const struct secret *const *v, size_t n)
+{
+	char **hosts = NULL;
+	size_t n_hosts = 0;
+
+	for (size_t i = 0; i < n; i++)
+		for (char *const *h = v[i]->row.spec.hosts; h && *h && n_hosts < POLICY_RULES_MAX; h++) {
+			hosts = xreallocarray(hosts, n_hosts + 2, sizeof *hosts);
+			hosts[n_hosts++] = *h;
+			hosts[n_hosts] = NULL;
+		}
+	return hosts;
+}
+
+void secrets_tell(struct sandbox *s)
+{
+	const struct secret *v[SECRETS_OF_SANDBOX_MAX];
+	bool lives = s->row.state == SANDBOX_RUNNING || s->row.state == SANDBOX_PAUSED || s->row.state == SANDBOX_CREATING ||
+		     s->row.state == SANDBOX_STARTING;
+	size_t n = lives && s->row.spec.network != NETWORK_NONE ? secrets_of(s, v) : 0;
+
+	if (!s->core->o.egress)
+		return;
+	char **hosts = hosts_of(v, n);
+	egress_open(s->core->o.egress, s->row.id, hosts);
+	free(hosts);
+}
+
+static void secrets_changed(struct core *c, const struct secret_row *row)
+{
+	struct sandbox *s, *next;
+	const struct pairs *lists[2];
+
+	HASH_ITER (hh_id, c->by_id, s, next) {
+		bool has = false;
+		if (!streq(s->row.tenant, row->tenant))
+			continue;
+		lists[0] = &s->row.spec.secret_env;
+		lists[1] = &s->row.spec.secret_files;
+		for (size_t l = 0; l < ARRAY_LEN(lists); l++)
+			for (size_t i = 0; i < lists[l]->n; i++)
+				has = has || streq(lists[l]->v[i].value, row->spec.name) || streq(lists[l]->v[i].value, row->id);
+		if (has)
+			secrets_tell(s);
+	}
+}
+
+static int put_key(const struct secrets *t, const struct secret *x, struct buf *out, struct err *e)
+{
+	struct buf value;
+
+	buf_init(&value, SECRET_VALUE_MAX + 1);
+	int rc = vault_unseal(t->vault, x->row.id, x->row.sealed, x->row.sealed_len, &value, e);
+	if (rc == 0)
+		keyring_put(out, x->row.id, x->row.placeholder, &x->row.spec, value.data);
+	buf_wipe(&value);
+	return rc;
+}
+
+/* What the opener of this sandbox is to hold. */
+static int keys_for(void *ctx, const char *id, struct buf *out)
+{
+	struct core *c = ctx;
+	struct sandbox *s = core_find(c, NULL, id);
+	const struct secret *v[SECRETS_OF_SANDBOX_MAX];
+	struct buf certificate, key;
+	struct err e;
+
+	if (!s)
+		return -ENOENT;
+	const struct authority *a = secrets_authority(c, &e);
+	size_t n = secrets_of(s, v);
+	char **hosts = hosts_of(v, n);
+	buf_init(&certificate, 64 << 10);
+	buf_init(&key, 8192);
+	int rc = a && hosts ? authority_deputy(a, c->secrets->vault, hosts, &certificate, &key, &e) : -ENOENT;
+	if (rc == 0)
+		keyring_put_authority(out, buf_str(&certificate), buf_str(&key));
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = put_key(c->secrets, v[i], out, &e);
+	if (rc < 0 && hosts)
+		log_error("sandbox=%s msg=\"its secrets cannot be had: %s\"", id, e.message);
+	buf_done(&certificate);
+	buf_wipe(&key);
+	free(hosts);
+	return rc;
+}
+
+static void on_use(void *ctx, const char *id, const struct opener_event *ev)
+{
+	audit_secret(ctx, id, ev);
+}
+
+void secrets_serve(struct core *c)
+{
+	if (c->o.egress)
+		egress_on_keys(c->o.egress, keys_for, on_use, c);
 }
 
 /* --- in a sandbox --- */

@@ -8,10 +8,13 @@
 struct secrets;
 struct secrets *secrets_new(struct store *store, const char *folder); /* reads what is stored */
 void secrets_free(struct secrets *t);
+void secrets_serve(struct core *c); /* openers ask for their keys from now on */
 
 bool sandbox_has_secrets(const struct sandbox *s);
 /* All that runs of it get: what programs need to trust the authority, its own environment, placeholders. `env` is empty before. */
 void sandbox_env(const struct sandbox *s, struct pairs *env);
+/* The edge and the opener what holds now; whenever the sandbox's secrets, or the place where it runs, have changed. */
+void secrets_tell(struct sandbox *s);
 int secrets_known(struct core *c, const char *tenant, const struct sandbox_spec *spec, struct err *e); /* are all that it names there? */
 
 /* trust.c: puts the authority's certificate where programs inside look for such, and placeholders into files. The sandbox runs.

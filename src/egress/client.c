@@ -2,6 +2,7 @@
 
 #include "base/buf.h"
 #include "base/log.h"
+#include "egress/openers.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,8 +13,10 @@
 
 #define READ_AT_ONCE 64
 
-struct told { /* a sandbox's policy as one record */
+struct told { /* a sandbox's policy as one record, or which names of its are opened */
+	char key[44]; /* the id, with "/o" behind it for the latter */
 	char id[40];
+	bool opened;
 	struct buf record;
 	bool forget; /* to be said once, then freed */
 	bool queued;
@@ -31,15 +34,19 @@ struct egress {
 	uv_loop_t *loop;
 	struct connection *edge; /* NULL while there is none */
 	struct told *all, *out;
+	struct openers *openers;
 	egress_event_fn on_event;
 	void *ctx;
 };
+
+static void on_opener(void *ctx, const char *id);
 
 struct egress *egress_new(uv_loop_t *loop)
 {
 	struct egress *g = xcalloc(1, sizeof *g);
 
 	g->loop = loop;
+	g->openers = openers_new(loop, on_opener, g);
 	return g;
 }
 
@@ -83,13 +90,32 @@ static void drop_edge(struct egress *g)
 
 static void on_socket(uv_poll_t *poll, int status, int events);
 
+/* What goes with the record: for names that are opened, the way to their opener. */
+static ssize_t send_told(struct egress *g, struct told *t)
+{
+	auto_fd int fd = t->opened ? openers_edge(g->openers, t->id) : -EBADF;
+	struct iovec iov = { t->record.data, t->record.len };
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = { .head = { .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS } };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+	if (fd >= 0) {
+		memcpy(CMSG_DATA(&control.head), &fd, sizeof fd);
+		m.msg_control = &control;
+		m.msg_controllen = sizeof control;
+	}
+	return sendmsg(g->edge->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 static void flush(struct egress *g)
 {
 	struct connection *c = g->edge;
 
 	while (c && g->out) {
 		struct told *t = g->out;
-		ssize_t n = send(c->fd, t->record.data, t->record.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+		ssize_t n = send_told(g, t);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno == EAGAIN)
@@ -161,17 +187,21 @@ void egress_attach(struct egress *g, int fd)
 	flush(g);
 }
 
-static struct told *get(struct egress *g, const char *id)
+static struct told *get(struct egress *g, const char *id, bool opened)
 {
+	char key[44];
 	struct told *t;
 
-	HASH_FIND_STR(g->all, id, t);
+	snprintf(key, sizeof key, "%.40s%s", id, opened ? "/o" : "");
+	HASH_FIND_STR(g->all, key, t);
 	if (t)
 		return t;
 	t = xcalloc(1, sizeof *t);
 	snprintf(t->id, sizeof t->id, "%s", id);
+	memcpy(t->key, key, sizeof key);
+	t->opened = opened;
 	buf_init(&t->record, sizeof(struct edge_policy) + EDGE_POLICY_TEXT_MAX);
-	HASH_ADD_STR(g->all, id, t);
+	HASH_ADD_STR(g->all, key, t);
 	return t;
 }
 
@@ -216,17 +246,31 @@ static void put(struct egress *g, struct told *t, enum edge_policy_op op, enum n
 void egress_set(struct egress *g, const char *id, enum network_mode mode, char *const *allow, char *const *deny,
 		const struct network_limits *limits)
 {
-	struct told *t = get(g, id);
+	struct told *t = get(g, id, false);
 
 	t->forget = false;
 	put(g, t, EDGE_POLICY_SET, mode, allow, deny, limits);
+}
+
+static struct told *opened_of(struct egress *g, const char *id)
+{
+	char key[44];
+	struct told *t;
+
+	snprintf(key, sizeof key, "%.40s/o", id);
+	HASH_FIND_STR(g->all, key, t);
+	return t;
 }
 
 void egress_forget(struct egress *g, const char *id)
 {
 	struct told *t;
 
+	openers_end(g->openers, id);
 	HASH_FIND_STR(g->all, id, t);
+	struct told *opened = opened_of(g, id);
+	if (opened)
+		told_free(g, opened); /* the edge forgets both by one word */
 	if (!t)
 		return;
 	if (!g->edge) {
@@ -240,6 +284,46 @@ void egress_forget(struct egress *g, const char *id)
 void egress_close(struct egress *g)
 {
 	drop_edge(g);
+	openers_free(take_ptr(&g->openers));
+}
+
+/* --- secrets --- */
+
+void egress_on_keys(struct egress *g, egress_keys_fn keys, egress_use_fn use, void *ctx)
+{
+	openers_on(g->openers, keys, use, ctx);
+}
+
+/* It runs anew: the edge has to be given its socket. */
+static void on_opener(void *ctx, const char *id)
+{
+	struct egress *g = ctx;
+	struct told *t = opened_of(g, id);
+
+	if (t && t->record.len) {
+		enqueue(g, t);
+		flush(g);
+	}
+}
+
+static void close_opened(struct egress *g, const char *id)
+{
+	struct told *t = opened_of(g, id);
+
+	openers_end(g->openers, id);
+	if (t)
+		put(g, t, EDGE_POLICY_OPEN, NETWORK_ALLOW, NULL, NULL, NULL);
+}
+
+void egress_open(struct egress *g, const char *id, char *const *hosts)
+{
+	if (!hosts || !hosts[0]) {
+		close_opened(g, id);
+		return;
+	}
+	/* The opener has its keys before the edge hands it anything that they are for. */
+	openers_keep(g->openers, id);
+	put(g, get(g, id, true), EDGE_POLICY_OPEN, NETWORK_ALLOW, hosts, NULL, NULL);
 }
 
 void egress_free(struct egress *g)
@@ -249,6 +333,7 @@ void egress_free(struct egress *g)
 	if (!g)
 		return;
 	drop_edge(g);
+	openers_free(g->openers);
 	HASH_ITER (hh, g->all, t, next)
 		told_free(g, t);
 	free(g);

@@ -129,6 +129,7 @@ static struct box *box_get(struct edge *e, const char *id)
 	b = xcalloc(1, sizeof *b);
 	snprintf(b->id, sizeof b->id, "%s", id);
 	b->edge = e;
+	b->opener = -EBADF;
 	for (size_t i = 0; i < EDGE_GATE_FDS; i++)
 		b->gate[i].fd = -EBADF;
 	HASH_ADD_STR(e->boxes, id, b);
@@ -154,10 +155,12 @@ static void sweep_boxes(struct edge *e)
 	struct box *b, *next;
 
 	HASH_ITER (hh, e->boxes, b, next) {
-		if (b->has_gate || b->has_policy || b->flows || b->lookups)
+		if (b->has_gate || b->has_policy || b->opened.n_allow || b->flows || b->lookups)
 			continue;
 		HASH_DEL(e->boxes, b);
 		policy_done(&b->policy);
+		policy_done(&b->opened);
+		close_fd(b->opener);
 		free(b);
 	}
 }
@@ -261,12 +264,68 @@ static void set_policy(struct edge *e, const struct edge_policy *head, char *tex
 		flow_rejudge(f);
 }
 
+/* Which names go to the opener, and where that is. fd is taken. Connections that are open stay what they are. */
+static void set_opened(struct edge *e, const struct edge_policy *head, char *text, size_t len, int fd)
+{
+	char *allow[POLICY_RULES_MAX + 1] = { 0 }, *none[1] = { 0 };
+	struct box *b = box_get(e, head->id);
+	struct policy fresh = { 0 };
+	struct err err;
+
+	if (head->n_deny || split_rules(text, len, allow, head->n_allow, none, 0) < 0 || policy_parse(NETWORK_ALLOW, allow, NULL, &fresh, &err) < 0) {
+		log_error("sandbox=%s msg=\"which names are opened cannot be read: as before\"", b->id);
+		close_fd(fd);
+		return;
+	}
+	policy_done(&b->opened);
+	b->opened = fresh;
+	close_fd(b->opener);
+	b->opener = fd;
+}
+
+static void forget_policy(struct edge *e, const struct edge_policy *head)
+{
+	struct edge_policy none = *head;
+	char nothing[1];
+	struct box *b;
+
+	HASH_FIND_STR(e->boxes, head->id, b);
+	if (!b)
+		return;
+	none.mode = NETWORK_NONE;
+	none.n_allow = none.n_deny = 0;
+	set_policy(e, &none, nothing, 0);
+	policy_done(&b->opened);
+	b->opened = (struct policy){ 0 };
+	b->opener = close_fd(b->opener);
+	b->has_policy = false;
+}
+
+/* With the descriptor that comes along, or -EBADF. */
+static ssize_t receive(int socket, void *bytes, size_t size, int *ret_fd)
+{
+	struct iovec iov = { bytes, size };
+	union {
+		struct cmsghdr align;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+	ssize_t n = recvmsg(socket, &m, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
+	struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&m);
+
+	*ret_fd = -EBADF;
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+		memcpy(ret_fd, CMSG_DATA(c), sizeof *ret_fd);
+	return n;
+}
+
 /* One record; false when there is none. */
 static bool from_daemon(struct edge *e)
 {
 	static _Alignas(8) char in[sizeof(struct edge_policy) + EDGE_POLICY_TEXT_MAX];
 	struct edge_policy head;
-	ssize_t n = recv(e->daemon.fd, in, sizeof in, MSG_DONTWAIT | MSG_TRUNC);
+	auto_fd int fd = -EBADF;
+	ssize_t n = receive(e->daemon.fd, in, sizeof in, &fd);
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return false;
@@ -284,16 +343,10 @@ static bool from_daemon(struct edge *e)
 	}
 	if (head.op == EDGE_POLICY_SET) {
 		set_policy(e, &head, in + sizeof head, head.text_len);
+	} else if (head.op == EDGE_POLICY_OPEN) {
+		set_opened(e, &head, in + sizeof head, head.text_len, take_fd(&fd));
 	} else if (head.op == EDGE_POLICY_FORGET) {
-		struct box *b;
-		HASH_FIND_STR(e->boxes, head.id, b);
-		if (b) {
-			struct edge_policy none = head;
-			none.mode = NETWORK_NONE;
-			none.n_allow = none.n_deny = 0;
-			set_policy(e, &none, in, 0);
-			b->has_policy = false;
-		}
+		forget_policy(e, &head);
 	}
 	return true;
 }

@@ -51,10 +51,13 @@ struct box { /* a sandbox */
 	struct edge *edge;
 	struct policy policy;
 	bool has_policy;
+	struct policy opened; /* names whose TLS goes to the opener */
+	int opener;	      /* its socket, or negative */
 	bool has_gate;
 	struct source gate[EDGE_GATE_FDS];
 	struct flow *flows;
 	size_t n_flows, n_lookups, n_pins;
+	size_t n_behind; /* of the flows: not connections of the sandbox's own */
 	size_t kept; /* bytes of its connections that are read and not yet taken by the other side */
 	struct pin *pins; /* newest first */
 	struct lookup *lookups;
@@ -88,6 +91,8 @@ struct flow {
 	uint16_t port;
 	bool by_name;		 /* allowed only as one of the names pinned to addr */
 	bool unjudged;		 /* the first bytes have not been seen yet */
+	bool to_open;		 /* it is for the opener */
+	bool behind;		 /* the part of such a one between opener and server: told and counted as the part before it */
 	struct http_parser *http; /* plain HTTP under a policy of names: every request is looked at */
 	bool hold;		 /* an upgrade was asked for: nothing more goes up until the server has answered */
 	bool first_request;
@@ -143,7 +148,14 @@ void flows_after_throttle(struct box *b);   /* time has passed: they may have so
 void flow_rejudge(struct flow *f);	    /* the policy has changed */
 void flows_sweep(struct edge *e, uint64_t now);
 void flow_free(struct flow *f);
+struct flow *flow_behind(struct flow *f, int fd); /* from fd to the server that f had */
 struct addr addr_of(const struct sockaddr_storage *ss, uint16_t *ret_port);
+
+/* hand.c: to the opener */
+bool opens_port(const struct box *b, uint16_t port); /* could a connection to this port be one for it? */
+bool opens_name(const struct box *b, const char *name, uint16_t port);
+/* Its server is the opener from now on, and another connection goes on from there. False: it could not be. */
+bool flow_hand_over(struct flow *f);
 
 /* first.c */
 enum first { FIRST_WAIT, FIRST_PASS, FIRST_REFUSE };

@@ -5,8 +5,10 @@
 #ifndef CAISSON_EGRESS_EGRESS_H
 #define CAISSON_EGRESS_EGRESS_H
 
+#include "base/buf.h"
 #include "model/policy.h"
 #include "wire/edge.h"
+#include "wire/opener.h"
 
 #include <uv.h>
 
@@ -23,6 +25,16 @@ void egress_set(struct egress *g, const char *id, enum network_mode mode, char *
 		const struct network_limits *limits);
 void egress_forget(struct egress *g, const char *id); /* reaches nothing from now on */
 void egress_close(struct egress *g); /* no edge any more: the loop can run out */
+
+/* --- secrets: which names are opened, and by whom (egress/opener.h) --- */
+/* The keys of this sandbox, as text of egress/keyring.h, are appended. Asked whenever its opener starts or they have changed; nothing of them is
+ * kept here. 0 or a negative errno. */
+typedef int (*egress_keys_fn)(void *ctx, const char *id, struct buf *out);
+typedef void (*egress_use_fn)(void *ctx, const char *id, const struct opener_event *ev); /* a secret was used, or was refused */
+void egress_on_keys(struct egress *g, egress_keys_fn keys, egress_use_fn use, void *ctx);
+/* TLS to these (rules: names with ports) goes to the sandbox's opener from now on; also called when its keys have changed. NULL or none: there
+ * is no opener. While one should run and does not, those connections are refused. */
+void egress_open(struct egress *g, const char *id, char *const *hosts);
 void egress_free(struct egress *g); /* accepts NULL; its memory goes when the loop has run its handle out */
 
 #endif

@@ -32,13 +32,21 @@ static enum first judge_name(struct flow *f, struct str sent, const char **ret_r
 	return FIRST_PASS;
 }
 
+/* Is it the names that its bytes are looked at for, or only whether it goes to the opener? */
+static bool names_matter(const struct flow *f)
+{
+	return f->by_name || policy_judge_address(&f->box->policy, &f->box->edge->net, &f->addr, f->port, POLICY_TCP).look;
+}
+
 static enum first judge_hello(struct flow *f, const struct hello *h, const char **ret_reason)
 {
-	if (h->encrypted)
+	if (h->encrypted && names_matter(f))
 		return refuse(ret_reason, "TLS that hides the name (ECH)");
 	if (!h->name.p)
 		return f->by_name ? refuse(ret_reason, "TLS without a name (SNI)") : FIRST_PASS;
-	return judge_name(f, h->name, ret_reason);
+	enum first v = judge_name(f, h->name, ret_reason);
+	f->to_open = v == FIRST_PASS && f->name && opens_name(f->box, f->name, f->port);
+	return v;
 }
 
 /* "name:port", "[v6]:port". */
@@ -152,6 +160,8 @@ enum first first_judge(struct flow *f, const uint8_t *p, size_t n, const char **
 	case HELLO_BAD:
 		return refuse(ret_reason, "TLS that could be read in two ways");
 	case HELLO_NOT:
+		if (!names_matter(f))
+			return FIRST_PASS;
 		break;
 	}
 	enum first v = judge_http(f, p, n, ret_reason);

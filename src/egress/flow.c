@@ -91,7 +91,7 @@ void flow_kill(struct flow *f, bool reset)
 
 	if (f->state == FLOW_DEAD)
 		return;
-	if (f->state == FLOW_OPEN)
+	if (f->state == FLOW_OPEN && !f->behind)
 		edge_tell(b, EDGE_CLOSED, true, f->port, (struct verdict_text){ &f->addr, f->name, NULL }, f);
 	enter_state(f, FLOW_DEAD, 0);
 	if (reset) {
@@ -103,6 +103,7 @@ void flow_kill(struct flow *f, bool reset)
 	b->kept -= f->up.rest_len + f->down.rest_len;
 	DL_DELETE(b->flows, f);
 	b->n_flows--;
+	b->n_behind -= f->behind;
 	f->wait_next = e->dead;
 	e->dead = f;
 }
@@ -180,7 +181,7 @@ static const char *judge(struct flow *f)
 		return "the name service answers datagrams";
 	struct judgement j = policy_judge_address(&b->policy, &b->edge->net, &f->addr, f->port, POLICY_TCP);
 	f->by_name = j.verdict == VERDICT_BY_NAME;
-	f->unjudged = j.look || f->by_name;
+	f->unjudged = j.look || f->by_name || opens_port(b, f->port);
 	if (j.verdict == VERDICT_DENY)
 		return j.reason;
 	if (!f->by_name)
@@ -200,11 +201,29 @@ static const char *over_limits(struct box *b)
 {
 	uint64_t rate = b->limits.connections_per_second;
 
-	if (b->n_flows > (b->limits.connections ? MIN(b->limits.connections, (uint64_t)FLOWS_MAX) : FLOWS_MAX))
+	if (b->n_flows - b->n_behind > (b->limits.connections ? MIN(b->limits.connections, (uint64_t)FLOWS_MAX) : FLOWS_MAX))
 		return "too many connections";
 	if (!bucket_take(&b->new_flows, rate ? (double)rate : NEW_FLOWS_RATE, rate ? (double)rate : NEW_FLOWS_BURST))
 		return "too many new connections a second";
 	return b->limits.bytes && b->moved >= b->limits.bytes ? used_up : NULL;
+}
+
+struct flow *flow_behind(struct flow *f, int fd)
+{
+	struct flow *g = xcalloc(1, sizeof *g);
+
+	*g = (struct flow){ .box = f->box, .client = { SOURCE_CLIENT, fd, g }, .server = { SOURCE_SERVER, f->server.fd, g }, .addr = f->addr, .port = f->port,
+			    .by_name = f->by_name, .name = xstrdup(f->name), .started_ms = f->started_ms, .behind = true };
+	g->up = (struct half){ .from = &g->client, .to = &g->server, .readable = true, .writable = true };
+	g->down = (struct half){ .from = &g->server, .to = &g->client, .readable = true, .writable = true };
+	DL_APPEND(f->box->flows, g);
+	f->box->n_flows++;
+	f->box->n_behind++;
+	g->state = FLOW_OPEN;
+	g->queued = true;
+	g->run_next = f->box->edge->run;
+	f->box->edge->run = g;
+	return g;
 }
 
 static void begin(struct box *b, int fd)
@@ -373,6 +392,8 @@ static size_t may_read(struct flow *f, const struct half *h)
 	/* A sandbox that does not read must not fill our memory by a thousand connections. */
 	size_t n = b->kept > KEPT_MAX ? KEPT_LITTLE : COPY_BUFFER;
 
+	if (f->behind)
+		return n;
 	if (b->limits.bytes)
 		n = (size_t)MIN((uint64_t)n, b->limits.bytes > b->moved ? b->limits.bytes - b->moved : 1);
 	if (rate > 0) {
@@ -390,6 +411,8 @@ static bool may_pass(struct flow *f, const struct half *h, size_t n)
 {
 	struct box *b = f->box;
 
+	if (f->behind)
+		return true;
 	b->moved += n;
 	if (b->limits.bytes_per_second)
 		(h == &f->up ? &b->up_bytes : &b->down_bytes)->tokens -= (double)n;
@@ -436,6 +459,10 @@ static int copy(struct flow *f, struct half *h)
 			return 0;
 		if (h == &f->up && !judged(f))
 			return f->state == FLOW_DEAD ? -EACCES : 0;
+		if (f->to_open && !flow_hand_over(f)) {
+			refuse(f, "its secrets cannot be put in: their opener does not run");
+			return -EACCES;
+		}
 		size_t want = may_read(f, h);
 		if (want == 0)
 			return 0;

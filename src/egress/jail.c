@@ -25,7 +25,7 @@ static const unsigned allowed[] = {
 	SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_recvfrom, SYS_recvmsg, SYS_sendto, SYS_sendmsg, SYS_accept4, SYS_connect,
 	SYS_shutdown, SYS_getsockname, SYS_getpeername, SYS_getsockopt, SYS_setsockopt, SYS_close, SYS_epoll_ctl, SYS_epoll_pwait,
 	SYS_clock_gettime, SYS_getrandom, SYS_mmap, SYS_munmap, SYS_mremap, SYS_madvise, SYS_brk, SYS_exit, SYS_exit_group, SYS_rt_sigreturn,
-	SYS_restart_syscall, SYS_fstat, SYS_newfstatat, SYS_getpid, SYS_gettid, SYS_futex,
+	SYS_restart_syscall, SYS_socketpair, SYS_fstat, SYS_newfstatat, SYS_getpid, SYS_gettid, SYS_futex,
 #ifdef SYS_epoll_wait
 	SYS_epoll_wait,
 #endif

@@ -27,7 +27,9 @@ struct edge_gate {
 };
 
 /* --- daemon to edge --- */
-enum edge_policy_op { EDGE_POLICY_SET = 1, EDGE_POLICY_FORGET };
+/* EDGE_POLICY_OPEN: the allow list is the hosts whose TLS is not carried but handed to the sandbox's opener (wire/opener.h), whose socket
+ * comes with it; without any, nothing is handed over. */
+enum edge_policy_op { EDGE_POLICY_SET = 1, EDGE_POLICY_FORGET, EDGE_POLICY_OPEN };
 #define EDGE_POLICY_TEXT_MAX (128U << 10)
 struct edge_policy { /* followed by text_len bytes: the rules of model/policy.h, each with its NUL, first those that allow */
 	uint32_t magic, op;

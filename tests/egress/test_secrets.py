@@ -1,9 +1,10 @@
 """Credentials: a value that a sandbox may use and never sees."""
+import base64
 import os
 import subprocess
 
-import world
-from world import CAISSON
+from upstream import Upstream, aws_signature, openers
+from world import CAISSON, until
 
 CANARY = "canary-4f1d0c7e-value-that-nobody-may-see"
 
@@ -86,3 +87,307 @@ def test_secret_of_another_tenant(w):
         assert w.request("POST", "/v1/sandboxes", {"secrets": {"env": {"X": made["id"]}}})[0] == 400
     finally:
         w.key = mine
+
+
+# --- what goes out ---
+
+ASK = """
+import http.client, json, os, ssl, sys
+K = os.environ.get("KEY", "")
+def ask(method="GET", path="/v1/x", host="api.test", port=8443, body=None, **headers):
+    c = http.client.HTTPSConnection(host, port, timeout=20)
+    try:
+        c.request(method, path, body=body, headers={k.replace("_", "-"): v for k, v in headers.items()})
+        r = c.getresponse()
+        return r.status, dict(r.getheaders()), r.read().decode()
+    finally:
+        c.close()
+"""
+
+
+class Set:
+    """A sandbox with one secret, and the host that it is for."""
+
+    def __init__(self, w, allow=("api.test:8443", "other.test:8443"), mode="allow", env=None, **spec):
+        self.w = w
+        self.up = Upstream(w)
+        self.made = secret(w, "key", spec.pop("hosts", ["api.test:8443"]), **spec)
+        self.box = w.create(mode=mode, allow=allow if mode == "allow" else (), secrets={"env": env or {"KEY": "key"}})
+
+    def ask(self, code):
+        return self.box.python(ASK + code)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.box.delete()
+        self.up.close()
+
+
+def test_secret_arrives_and_is_never_seen(w):
+    with Set(w) as t:
+        out = t.ask("print(K); s, h, b = ask(Authorization='Bearer ' + K); print(s, b)")
+        assert t.up.field("Authorization") == "Bearer " + CANARY, t.up.heads
+        assert CANARY not in out and t.made["placeholder"] in out and "200 hello" in out, out
+        # Two more on one connection, one without it; a body with the placeholder stays as it is.
+        t.ask("c = http.client.HTTPSConnection('api.test', 8443)\n"
+              "for i in range(3):\n"
+              "    c.request('POST', '/v1/n', body=K if i == 1 else 'x', headers={'Authorization': 'Bearer ' + K} if i != 1 else {})\n"
+              "    r = c.getresponse(); r.read(); assert r.status == 200, r.status\n")
+        assert [t.up.field("Authorization", -k) for k in (3, 2, 1)] == ["Bearer " + CANARY, None, "Bearer " + CANARY]
+        assert t.up.bodies[-2].decode() == t.made["placeholder"]
+
+
+def test_secret_in_basic_query_and_fields(w):
+    with Set(w, headers=["X-Api-Key"], query=["key"], basic=True) as t:
+        t.ask("import base64\n"
+              "assert ask(X_Api_Key=K)[0] == 200\n"
+              "assert ask(path='/v1/q?a=1&key=' + K + '&b=2')[0] == 200\n"
+              "assert ask(Authorization='Basic ' + base64.b64encode(('me:' + K).encode()).decode())[0] == 200\n"
+              "s, h, b = ask(Authorization='Bearer ' + K); assert s == 403 and 'may not stand in this field' in b, (s, b)\n"
+              "s, h, b = ask(path='/v1/q?other=' + K); assert s == 403 and 'parameter' in b, (s, b)\n"
+              "s, h, b = ask(path='/v1/' + K); assert s == 403 and 'path' in b, (s, b)\n")
+        assert [t.up.field("X-Api-Key", 0), t.up.heads[1].split(" ")[1]] == [CANARY, f"/v1/q?a=1&key={CANARY}&b=2"]
+        assert base64.b64decode(t.up.field("Authorization", 2).split()[1]).decode() == "me:" + CANARY
+        assert len(t.up.heads) == 3  # what was refused was not sent
+
+
+def test_secret_goes_nowhere_else(w):
+    with Set(w, methods=["GET"], paths=["/v1"]) as t:
+        t.ask("auth = dict(Authorization='Bearer ' + K)\n"
+              "assert ask(**auth)[0] == 200\n"
+              "for method, path in (('POST', '/v1/x'), ('GET', '/v10'), ('GET', '/'), ('GET', '/v1/../x'), ('GET', '/v1/%2e%2e/x'), ('GET', '/v1//x')):\n"
+              "    s, h, b = ask(method, path, **auth); assert s == 403 and 'secret' in b, (method, path, s, b)\n"
+              "s, h, b = ask(Authorization='Bearer caisson-placeholder-' + '0' * 64); assert s == 403, (s, b)\n"
+              # another host is not opened: it shows its own certificate, and gets what the sandbox has
+              "own = ssl._create_unverified_context(); c = http.client.HTTPSConnection('other.test', 8443, context=own)\n"
+              "c.request('GET', '/v1/x', headers=auth); assert c.getresponse().status == 200\n")
+        assert [h.split("\r\n")[0] for h in t.up.heads] == ["GET /v1/x HTTP/1.1"] * 2
+        assert t.up.field("Authorization", 1) == "Bearer " + t.made["placeholder"]
+        lines = lambda kind: [x for x in w.request("GET", f"/v1/audit?type={kind}&sandbox={t.box.id}")[1]["items"]]
+        assert until(lambda: len(lines("secret.denied")) == 7), lines("secret.denied")
+        denied, used = lines("secret.denied")[0], lines("secret.used")
+        assert (denied["id"], denied["name"], denied["port"], denied["method"]) == (t.made["id"], "api.test", 8443, "POST") and denied["reason"], denied
+        assert len(used) == 1 and used[0]["path"] == "/v1/x" and CANARY not in repr(used + [denied]), used
+
+
+def test_secret_does_not_follow_a_redirect(w):
+    with Set(w) as t:
+        t.ask("import urllib.request\n"
+              "r = urllib.request.Request('https://api.test:8443/v1/away', headers={'Authorization': 'Bearer ' + K})\n"
+              "try: urllib.request.urlopen(r, context=ssl._create_unverified_context(), timeout=20)\n"
+              "except Exception as e: print(e)\n")
+        assert t.up.field("Authorization", 0) == "Bearer " + CANARY
+        assert t.up.heads[1].startswith("GET /v1/landed") and t.up.field("Authorization", 1) == "Bearer " + t.made["placeholder"]
+
+
+def test_secret_that_comes_back_is_starred_out(w):
+    with Set(w) as t:
+        out = t.ask("s, h, b = ask(path='/v1/echo', Authorization='Bearer ' + K, Accept_Encoding='gzip'); print(s, h, b)")
+        assert CANARY in t.up.heads[0] and CANARY not in out and "*" * len(CANARY) in out, out
+        assert out.count("*" * len(CANARY)) == 2 and t.up.field("Accept-Encoding") == "identity", out
+
+
+def test_secret_names_must_agree(w):
+    with Set(w) as t:
+        t.ask("for host in ('other.test', 'other.test:8443', 'api.test:443', 'api.test.', ''):\n"
+              "    s, h, b = ask(Host=host, Authorization='Bearer ' + K); assert s in (421, 400), (host, s, b)\n"
+              "s, h, b = ask('TRACE'); assert s == 400, (s, b)\n"
+              "s, h, b = ask(path='http://other.test/x'); assert s in (400, 421), (s, b)\n"
+              "s, h, b = ask(Transfer_Encoding='chunked', Content_Length='3', body='abc'); assert s == 400, (s, b)\n"
+              "assert ask(Host='API.test:8443', Authorization='Bearer ' + K)[0] == 200\n")
+        assert len(t.up.heads) == 1
+        out = t.ask("import socket\n"
+                    "def hello(name):\n"
+                    "    x = ssl._create_unverified_context()\n"
+                    "    try: x.wrap_socket(socket.create_connection(('api.test', 8443)), server_hostname=name); return 'up'\n"
+                    "    except OSError as e: return 'down'\n"
+                    "print(hello('api.test'), hello('other.test'), hello(None))")
+        assert out == "up down down", out
+
+
+def test_secret_of_a_host_that_is_not_who_it_says(w):
+    with Set(w, hosts=["api.test:8444"], allow=["api.test:8444"]) as t:
+        out = t.ask("print(ask(port=8444, Authorization='Bearer ' + K))")
+        assert "502" in out and "certificate" in out and CANARY not in out, out
+        assert t.up.heads == []
+
+
+def test_secret_streams(w):
+    with Set(w) as t:
+        # Server-sent events: the second is sent only once the first has been seen inside.
+        run = t.box.run(code=ASK + "c = http.client.HTTPSConnection('api.test', 8443)\n"
+                        "c.request('GET', '/v1/events', headers={'Authorization': 'Bearer ' + K}); r = c.getresponse()\n"
+                        "print(r.fp.readline().decode().strip(), flush=True); r.fp.readline(); print(r.fp.readline().decode().strip(), r.read())\n", detach=True)
+        assert until(lambda: "data: one" in w.output(t.box, run["id"])), w.output(t.box, run["id"])
+        t.up.go.set()
+        assert until(lambda: "data: two b'\\n'" in w.output(t.box, run["id"])), w.output(t.box, run["id"])
+        # A websocket: behind the 101 the bytes pass as they are.
+        t.ask("import socket\n"
+              "s = ssl.create_default_context().wrap_socket(socket.create_connection(('api.test', 8443)), server_hostname='api.test')\n"
+              "s.sendall(('GET /v1/ws HTTP/1.1\\r\\nHost: api.test:8443\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\nAuthorization: Bearer '\n"
+              "           + K + '\\r\\n\\r\\n').encode())\n"
+              "f = s.makefile('rb')\n"
+              "assert b'101' in f.readline()\n"
+              "while f.readline() != b'\\r\\n': pass\n"
+              "for i in range(50):\n"
+              "    s.sendall(b'\\x00GET / HTTP/1.1' + bytes([i]) * 1000); assert f.read(1015) == b'\\x00GET / HTTP/1.1' + bytes([i]) * 1000\n")
+        assert t.up.field("Authorization") == "Bearer " + CANARY
+
+
+def test_secret_with_a_large_upload(w):
+    with Set(w) as t:
+        size = 200 << 20
+        t.ask("class Body:\n"
+              f"    left = {size}\n"
+              "    def read(self, n=65536):\n"
+              "        k = min(n, self.left, 1 << 16); self.left -= k; return b'x' * k\n"
+              f"s, h, b = ask('PUT', '/v1/upload', body=Body(), Content_Length='{size}', Authorization='Bearer ' + K, Expect='100-continue')\n"
+              f"assert s == 200 and b == 'hello {size}\\n', (s, b)\n"
+              "s, h, b = ask('PUT', '/v1/upload', body=iter([b'y' * 100000] * 50), Authorization='Bearer ' + K)\n"
+              "assert b == 'hello 5000000\\n', b\n")
+        assert "chunked" in t.up.heads[-1] and t.up.field("Authorization") == "Bearer " + CANARY
+        with open(f"/proc/{openers(w)[0]}/status") as f:
+            peak = int(next(l for l in f if l.startswith("VmHWM")).split()[1])
+        assert peak < 64 << 10, peak  # KiB: nothing of it was kept
+
+
+def test_secret_with_an_opener_that_was_killed(w):
+    with Set(w) as t:
+        run = t.box.run(code=ASK + "c = http.client.HTTPSConnection('api.test', 8443)\n"
+                        "c.request('GET', '/v1/events', headers={'Authorization': 'Bearer ' + K}); r = c.getresponse(); print(r.fp.readline(), flush=True)\n"
+                        "try: print('rest', r.read())\n"
+                        "except Exception as e: print('cut', type(e).__name__)\n", detach=True)
+        assert until(lambda: "one" in w.output(t.box, run["id"]))
+        pid = openers(w)[0]
+        os.kill(pid, 9)
+        t.up.go.set()
+        assert until(lambda: "cut" in w.output(t.box, run["id"]) or "rest" in w.output(t.box, run["id"])), w.output(t.box, run["id"])
+        assert "two" not in w.output(t.box, run["id"])
+        heads = len(t.up.heads)
+        out = t.ask("try: print(ask(Authorization='Bearer ' + K)[0])\nexcept Exception as e: print('closed')")
+        # Either none runs yet, and then nothing passes; or the next one does, and then it is as before.
+        assert (out == "closed" and len(t.up.heads) == heads) or out == "200", out
+        assert until(lambda: t.ask("try: print(ask(Authorization='Bearer ' + K)[0])\nexcept Exception as e: print('closed')") == "200")
+        assert openers(w) != [pid] and t.up.field("Authorization") == "Bearer " + CANARY
+    assert until(lambda: openers(w) == []), openers(w)
+
+
+def test_secret_with_an_edge_that_was_killed(w):
+    with Set(w) as t:
+        assert t.ask("print(ask(Authorization='Bearer ' + K)[0])") == "200"
+        os.kill(w.edges()[0], 9)
+        assert until(lambda: t.ask("try: print(ask(Authorization='Bearer ' + K)[0])\nexcept Exception as e: print('closed')") == "200", 20)
+        assert t.up.field("Authorization") == "Bearer " + CANARY
+
+
+def test_secret_over_a_restart_of_the_server(w):
+    with Set(w) as t:
+        # ephemeral sandboxes go with nothing but a delete; this one stays
+        w.stop()
+        w.serve()
+        assert t.ask("print(ask(Authorization='Bearer ' + K)[0])") == "200"
+        assert t.up.field("Authorization") == "Bearer " + CANARY
+
+
+def test_secret_that_changes(w):
+    with Set(w) as t:
+        t.ask("assert ask(Authorization='Bearer ' + K)[0] == 200")
+        assert w.request("PATCH", "/v1/secrets/key", {"value": "another-value-of-it"})[0] == 200
+        t.ask("assert ask(Authorization='Bearer ' + K)[0] == 200")
+        assert t.up.field("Authorization") == "Bearer another-value-of-it"
+        assert w.request("PATCH", "/v1/secrets/key", {"paths": ["/only"]})[0] == 200
+        t.ask("assert ask(Authorization='Bearer ' + K)[0] == 403; assert ask(path='/only/x', Authorization='Bearer ' + K)[0] == 200")
+        w.request("DELETE", "/v1/secrets/key")
+        assert until(lambda: openers(w) == [])
+        heads = len(t.up.heads)
+        t.ask(f"K = '{t.made['placeholder']}'\n"
+              "c = http.client.HTTPSConnection('api.test', 8443, context=ssl._create_unverified_context())\n"
+              "c.request('GET', '/v1/x', headers={'Authorization': 'Bearer ' + K}); print(c.getresponse().status)")
+        assert all(CANARY not in h and "another" not in h for h in t.up.heads[heads:])
+
+
+def test_secret_in_public(w):
+    with Set(w, mode="public") as t:
+        assert t.ask("print(ask(Authorization='Bearer ' + K)[0])") == "200"
+        assert t.up.field("Authorization") == "Bearer " + CANARY
+        # An address without a name is nobody's secret's; a server that speaks first is not kept waiting.
+        assert t.ask("import socket\ns = socket.create_connection(('93.184.216.34', 7)); s.sendall(b'hi'); print(s.recv(9))") == "b'hi'"
+
+
+def test_secret_signs_for_aws(w):
+    key = "canary-wJalrXUtnFEMI-K7MDENG-bPxRfiCYEXAMPLEKEY"
+    with Set(w, value=key, aws_key_id="AKIDEXAMPLE", env={"AWS_SECRET_ACCESS_KEY": "key"}) as t:
+        t.ask("import hashlib\n"
+              "assert os.environ['AWS_ACCESS_KEY_ID'] == 'AKIDEXAMPLE'\n"
+              "def signed(service, sha, method, path, body):\n"
+              "    h = {'X-Amz-Date': '20261130T010203Z', 'X-Amz-Target': 'a  b'}\n"
+              "    if sha: h['X-Amz-Content-Sha256'] = hashlib.sha256(body).hexdigest()\n"
+              "    names = ';'.join(sorted([n.lower() for n in h] + ['host']))\n"
+              "    h['Authorization'] = f'AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20261130/eu-west-1/{service}/aws4_request, SignedHeaders={names}, Signature=' + '0' * 64\n"
+              "    s, _, b = ask(method, path, body=body, **h); assert s == 200, (s, b)\n"
+              "signed('s3', True, 'PUT', '/bucket/a%20b?x=2&x=1&acl', b'data')\n"
+              "signed('dynamodb', False, 'POST', '/a%20b', b'{\"a\": 1}')\n"
+              "signed('sts', False, 'GET', '/?Action=x', None or b'')\n"
+              "s, h, b = ask(Authorization='AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20261130/e/s3/aws4_request, SignedHeaders=host, Signature=' + '0' * 64,\n"
+              "              X_Amz_Date='20261130T010203Z', X_Amz_Content_Sha256='STREAMING-AWS4-HMAC-SHA256-PAYLOAD')\n"
+              "assert s == 400 and 'piece by piece' in b, (s, b)\n")
+        for at, service in ((0, "s3"), (1, "dynamodb"), (2, "sts")):
+            sent, right = aws_signature(key, t.up.heads[at], t.up.bodies[at], service)
+            assert sent == right, (service, t.up.heads[at])
+        assert all(key not in h for h in t.up.heads)
+
+
+def test_secret_for_git(w):
+    with Set(w, git=True) as t:
+        if t.box.run(shell="command -v git")["exit_code"]:
+            return
+        r = t.box.run(shell="git ls-remote https://api.test:8443/me/repo.git 2>&1")
+        assert t.up.heads, r
+        assert base64.b64decode(t.up.field("Authorization", 0).split()[1]).decode() == "x-access-token:" + CANARY, t.up.heads
+
+
+def test_secret_is_found_nowhere(w):
+    with Set(w) as t:
+        run = t.box.run(code=ASK + "import time\nheld = [ask(path='/v1/echo', Authorization='Bearer ' + K) for i in range(3)]\nprint('up', flush=True)\ntime.sleep(60)",
+                        detach=True)
+        assert until(lambda: "up" in w.output(t.box, run["id"]))
+        needle = CANARY.encode()
+        inside = [p for p in filter(str.isdigit, os.listdir("/proc")) if cgroup_of(p).find(t.box.id) >= 0]
+        assert inside
+        outside = w.edges()
+        for pid in [*inside, *outside]:
+            assert needle not in memory_of(pid), (pid, open(f"/proc/{pid}/comm").read())
+        # the scan itself finds what is there: the opener has it
+        assert needle in memory_of(openers(w)[0])
+        found = subprocess.run(["grep", "-rlaF", CANARY, w.folder], capture_output=True, text=True)
+        assert found.stdout == "", found.stdout
+        out = t.box.run(shell=f"env | grep -c canary; grep -rlaF {CANARY[:20]} /etc /home /root /tmp /var /srv 2>/dev/null | head")["stdout"]
+        assert out.split() == ["0"], out
+        assert CANARY not in w.logged()
+
+
+def cgroup_of(pid):
+    try:
+        with open(f"/proc/{pid}/cgroup") as f:
+            return f.read()
+    except OSError:
+        return ""
+
+
+def memory_of(pid):
+    """All that is readable of a process's memory."""
+    out = []
+    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as mem:
+        for line in maps:
+            span, rights = line.split()[:2]
+            if "r" not in rights or "[v" in line:
+                continue
+            low, high = (int(x, 16) for x in span.split("-"))
+            try:
+                mem.seek(low)
+                out.append(mem.read(high - low))
+            except (OSError, ValueError):
+                pass
+    return b"".join(out)

@@ -137,6 +137,10 @@ class Server:
             c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
     def close(self):
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)  # else the accept that waits keeps the port
+        except OSError:
+            pass
         self.socket.close()
 
 
@@ -247,7 +251,7 @@ class World:
         sh(f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {key} -out {crt} -days 2 -config {conf}")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(crt, key)
-        self.ca = crt
+        self.ca, self.certificate_context = crt, context
         return context
 
     def path(self, name):
@@ -261,6 +265,7 @@ class World:
         self.more = more
         env = {k: v for k, v in os.environ.items() if not k.startswith("CAISSON_")}
         env["CAISSON_LOG"] = os.environ.get("CAISSON_LOG", "warn")
+        env["SSL_CERT_FILE"] = self.ca  # whom openers believe
         self.socket = os.path.join(self.folder, "api.sock")
         self.log = open(os.path.join(self.folder, "log"), "ab")
         self.process = subprocess.Popen(
@@ -366,7 +371,7 @@ class Box:
     def run(self, argv=None, shell=None, code=None, timeout_ms=30000, **more):
         body = {"timeout_ms": timeout_ms * patience, **more}
         if code is not None:
-            body.update(code=code, language="python")
+            body.update({"language": "python", **body, "code": code})
         elif shell is not None:
             body["shell"] = shell
         else:
