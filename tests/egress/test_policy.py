@@ -42,7 +42,7 @@ def test_what_makes_no_sense_is_refused(w):
         assert status in (400, 413), (network, status, body)
     with w.create("allow", allow=["API.Test.:443", "10.0.0.0/8:5432", "FD12::/16"]) as b:
         got = w.request("GET", f"/v1/sandboxes/{b.id}")[1]["network"]
-        assert got == {"mode": "allow", "allow": ["api.test:443", "10.0.0.0/8:5432", "[fd12::]/16"], "deny": []}, got
+        assert got == {"mode": "allow", "allow": ["api.test:443", "10.0.0.0/8:5432", "[fd12::]/16"], "deny": [], "limits": {}}, got
 
 
 def test_a_change_cuts_what_is_no_longer_allowed(w):
