@@ -24,7 +24,7 @@ def test_create_says_what_it_is(client):
         assert s["resources"]["cpus"] == 0.5 and s["resources"]["memory_mib"] == 128 and s["resources"]["pids"] == 64
         assert s["resources"]["disk_mib"] > 0
         assert s["lifetime"] == {"idle_s": 3600, "max_s": 7200, "delete_after_s": -1}
-        assert s["network"] == {"mode": "none", "allow": [], "deny": []}
+        assert s["network"] == {"mode": "none", "allow": [], "deny": [], "limits": {}}
         assert re.fullmatch(TIME, s["created_at"]) and re.fullmatch(r"sha256:[0-9a-f]{64}", s["image_digest"])
         box = Sandbox(client, s)
         assert box.sh('hostname 2>/dev/null || cat /proc/sys/kernel/hostname')["stdout"] in ("hosty\n", box.sh("uname -n")["stdout"])
