@@ -101,6 +101,7 @@ def test_what_the_operator_sets(w):
     assert w.request("POST", "/v1/sandboxes", {"network": {"mode": "allow"}})[0] == 403
     status, s = w.request("POST", "/daytona/sandbox", {})
     assert status == 200 and s["networkBlockAll"] is True, s
+    Box(w, s["id"]).delete()
     w.stop()
     w.serve("--network", "public")
     status, s = w.request("POST", "/v1/sandboxes", {"ephemeral": True})

@@ -70,7 +70,7 @@ def test_secret_by_the_command_line(w):
         r = cli(w, "exec", box, "--", "sh", "-c", "echo $KEY")
         assert r.stdout.startswith("caisson-placeholder-"), r
     finally:
-        cli(w, "rm", box)
+        assert cli(w, "rm", "-f", box).returncode == 0
     assert cli(w, "secret", "rm", "cli").stdout == "cli\n"
     assert cli(w, "secret", "rm", "cli").returncode != 0
     assert cli(w, "secret", "add", "cli", input="x").returncode == 2  # to nowhere
