@@ -62,18 +62,22 @@ def client(access, program, *args, data=None, check_code=True, files=()):
     return r
 
 
+def ssh_access(box):
+    try:
+        return box.create_ssh_access(expires_in_minutes=10)
+    except Exception as e:
+        if "--ssh" in str(e):
+            raise Skip("this server was started without --ssh")
+        raise
+
+
 @part
 def ssh():
     if not shutil.which("ssh"):
         raise Skip("there is no ssh program here")
     box = d.create(CreateSandboxFromSnapshotParams(env_vars={"FROM": "create"}))
     try:
-        try:
-            access = box.create_ssh_access(expires_in_minutes=10)
-        except Exception as e:
-            if "--ssh" in str(e):
-                raise Skip("this server was started without --ssh")
-            raise
+        access = ssh_access(box)
         equal((access.sandbox_id, 500 < (access.expires_at - access.created_at).total_seconds() < 700), (box.id, True))
         valid = box.validate_ssh_access(access.token)
         equal((valid.valid, valid.sandbox_id), (True, box.id))
@@ -121,12 +125,7 @@ def sftp():
         raise Skip("there is no sftp program here")
     box = d.create()
     try:
-        try:
-            access = box.create_ssh_access(expires_in_minutes=10)
-        except Exception as e:
-            if "--ssh" in str(e):
-                raise Skip("this server was started without --ssh")
-            raise
+        access = ssh_access(box)
         content = os.urandom(5 << 20)
         os.makedirs("tree/sub/empty", exist_ok=True)
         open("tree/big", "wb").write(content)
