@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/out.h"
 #include "cli/verbs.h"
+#include "model/spec.h"
 
 #include <stdio.h>
 
@@ -89,7 +90,7 @@ static bool take_resource(struct args *a, int id, json_t *resources)
 			return true;
 		}
 	}
-	if (id == OPT_PIDS && args_u64(a, "pids", 4, 1000000, &n))
+	if (id == OPT_PIDS && args_u64(a, "pids", RESOURCES_PIDS_MIN, RESOURCES_PIDS_MAX, &n))
 		json_object_set_new(resources, "pids", json_integer((json_int_t)n));
 	else if (id == OPT_CPUS && args_double(a, "cpus", &cpus))
 		json_object_set_new(resources, "cpus", json_real(cpus));

@@ -1,4 +1,5 @@
 #include "cli/sandbox_args.h"
+#include "model/spec.h"
 
 static void text_list_add(struct text_list *l, const char *text)
 {
@@ -32,7 +33,7 @@ bool sandbox_args_take(struct args *a, int id, struct sandbox_args *s)
 		args_mib(a, "disk", &s->o.disk_mib);
 		return true;
 	case OPT_SANDBOX_PIDS:
-		args_u64(a, "pids", 1, UINT32_MAX, &s->o.pids);
+		args_u64(a, "pids", RESOURCES_PIDS_MIN, RESOURCES_PIDS_MAX, &s->o.pids);
 		return true;
 	case OPT_SANDBOX_NETWORK:
 		s->o.network = a->value;

@@ -28,12 +28,22 @@ void pairs_done(struct pairs *p);                              /* empty afterwar
 #define RESOURCES_DISK_MIB_DEFAULT 3072U
 #define RESOURCES_PIDS_DEFAULT 512U
 
+/* The ranges, for validation, decoders and the command line alike. The warden has its own, since it trusts no check but its own. */
+#define RESOURCES_CPUS_MIN 0.01
+#define RESOURCES_CPUS_MAX 1024
+#define RESOURCES_MEMORY_MIB_MIN 16
+#define RESOURCES_MEMORY_MIB_MAX (1U << 20)
+#define RESOURCES_DISK_MIB_MIN 1
+#define RESOURCES_DISK_MIB_MAX (16U << 20)
+#define RESOURCES_PIDS_MIN 4
+#define RESOURCES_PIDS_MAX 1000000
+
 /* Limits of a sandbox. 0 = the default, put in by resources_fill. */
 struct resources {
-	double cpus;         /* cores, may be fractional; 0.01 .. 1024 */
-	uint64_t memory_mib; /* 16 .. 1 TiB */
-	uint64_t disk_mib;   /* 1 .. 16 TiB */
-	uint64_t pids;       /* 4 .. 1,000,000 */
+	double cpus; /* cores, may be fractional */
+	uint64_t memory_mib;
+	uint64_t disk_mib;
+	uint64_t pids;
 };
 
 /* Puts a default into every field that is 0. The disk of an ephemeral sandbox may live in its memory, so it gets half of that. */

@@ -194,12 +194,12 @@ int resources_validate(const struct resources *r, struct err *e)
 {
 	int rc;
 	/* Written so that a NaN fails as well. */
-	if (r->cpus != 0 && !(r->cpus >= 0.01 && r->cpus <= 1024))
-		return invalid(e, "resources.cpus: %g is out of range; give 0.01 to 1024, or 0 for the default", r->cpus);
-	if ((rc = check_range("resources.memory_mib", r->memory_mib, 16, 1U << 20, e)) < 0 ||
-	    (rc = check_range("resources.disk_mib", r->disk_mib, 1, 16U << 20, e)) < 0)
+	if (r->cpus != 0 && !(r->cpus >= RESOURCES_CPUS_MIN && r->cpus <= RESOURCES_CPUS_MAX))
+		return invalid(e, "resources.cpus: %g is out of range; give %g to %d, or 0 for the default", r->cpus, RESOURCES_CPUS_MIN, RESOURCES_CPUS_MAX);
+	if ((rc = check_range("resources.memory_mib", r->memory_mib, RESOURCES_MEMORY_MIB_MIN, RESOURCES_MEMORY_MIB_MAX, e)) < 0 ||
+	    (rc = check_range("resources.disk_mib", r->disk_mib, RESOURCES_DISK_MIB_MIN, RESOURCES_DISK_MIB_MAX, e)) < 0)
 		return rc;
-	return check_range("resources.pids", r->pids, 4, 1000000, e);
+	return check_range("resources.pids", r->pids, RESOURCES_PIDS_MIN, RESOURCES_PIDS_MAX, e);
 }
 
 int lifetime_validate(const struct lifetime *l, struct err *e)

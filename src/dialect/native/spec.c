@@ -73,10 +73,10 @@ static int set_network_limits(void *into, const char *where, const json_t *v, st
 /* --- tables --- */
 
 static const struct field resources_fields[] = {
-	{ .name = "cpus", .kind = FIELD_NUMBER, .offset = offsetof(struct resources, cpus), .min = 0.01, .max = 1024 },
-	{ .name = "memory_mib", .kind = FIELD_U64, .offset = offsetof(struct resources, memory_mib), .min = 16, .max = 1 << 20 },
-	{ .name = "disk_mib", .kind = FIELD_U64, .offset = offsetof(struct resources, disk_mib), .min = 1, .max = 16 << 20 },
-	{ .name = "pids", .kind = FIELD_U64, .offset = offsetof(struct resources, pids), .min = 4, .max = 1000000 },
+	{ .name = "cpus", .kind = FIELD_NUMBER, .offset = offsetof(struct resources, cpus), .min = RESOURCES_CPUS_MIN, .max = RESOURCES_CPUS_MAX },
+	{ .name = "memory_mib", .kind = FIELD_U64, .offset = offsetof(struct resources, memory_mib), .min = RESOURCES_MEMORY_MIB_MIN, .max = RESOURCES_MEMORY_MIB_MAX },
+	{ .name = "disk_mib", .kind = FIELD_U64, .offset = offsetof(struct resources, disk_mib), .min = RESOURCES_DISK_MIB_MIN, .max = RESOURCES_DISK_MIB_MAX },
+	{ .name = "pids", .kind = FIELD_U64, .offset = offsetof(struct resources, pids), .min = RESOURCES_PIDS_MIN, .max = RESOURCES_PIDS_MAX },
 	{ 0 },
 };
 #define LIMIT(field) offsetof(struct sandbox_spec, network_limits.field)
