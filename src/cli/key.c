@@ -39,69 +39,29 @@ static int run_new(struct cli *cli, int argc, char **argv)
 		return r;
 	if (cli->json)
 		return out_json(made);
-	const char *key = json_string_value(json_object_get(made, "key"));
+	const char *key = text_of(made, "key");
 	puts(key ? key : "");
 	json_decref(made);
 	return 0;
 }
 
+static void add_row(struct table *t, const json_t *k)
+{
+	table_add(t, (const char *const[]){
+			     text_of(k, "id"), text_of(k, "name"), text_of(k, "tenant"), json_is_true(json_object_get(k, "operator")) ? "yes" : "no",
+			     json_is_true(json_object_get(k, "revoked")) ? "revoked" : "valid", text_of(k, "created_at"), text_of(k, "used_at") });
+}
+
 static int run_ls(struct cli *cli, int argc, char **argv)
 {
 	static const char *const headings[] = { "ID", "NAME", "TENANT", "OPERATOR", "STATE", "CREATED (UTC)", "LAST USED (UTC)" };
-	auto_args struct args a;
-	json_t *o = NULL;
 
-	args_init(&a, cli, argc, argv, false);
-	while (args_next(&a) > 0)
-		;
-	if (a.leave || !args_count(&a, 0, 0))
-		return a.exit_code;
-	int r = verb_ask(cli, "GET", "/v1/keys", NULL, &o);
-	if (r)
-		return r;
-	if (cli->json)
-		return out_json(o);
-	auto_table struct table t;
-	table_init(&t, ARRAY_LEN(headings), headings);
-	const json_t *items = json_object_get(o, "items");
-	for (size_t i = 0; i < json_array_size(items); i++) {
-		const json_t *k = json_array_get(items, i);
-		table_add(&t, (const char *const[]){
-		                      json_string_value(json_object_get(k, "id")), json_string_value(json_object_get(k, "name")),
-		                      json_string_value(json_object_get(k, "tenant")), json_is_true(json_object_get(k, "operator")) ? "yes" : "no",
-		                      json_is_true(json_object_get(k, "revoked")) ? "revoked" : "valid",
-		                      json_string_value(json_object_get(k, "created_at")), json_string_value(json_object_get(k, "used_at")) });
-	}
-	table_print(&t);
-	json_decref(o);
-	return 0;
+	return verb_list(cli, argc, argv, &(struct listing){ "/v1/keys", headings, ARRAY_LEN(headings), add_row });
 }
 
 static int run_rm(struct cli *cli, int argc, char **argv)
 {
-	auto_args struct args a;
-	int result = 0;
-
-	args_init(&a, cli, argc, argv, false);
-	while (args_next(&a) > 0)
-		;
-	if (a.leave || !args_count(&a, 1, -1))
-		return a.exit_code;
-	json_t *revoked = json_array();
-	for (int i = 0; i < a.n_operands; i++) {
-		auto_free char *id = caisson_escape(a.operands[i]), *path = xasprintf("/v1/keys/%s", id ? id : "");
-		int r = verb_ask(cli, "DELETE", path, NULL, NULL);
-		if (r)
-			result = r;
-		else if (cli->json)
-			json_array_append_new(revoked, json_string(a.operands[i]));
-		else
-			puts(a.operands[i]);
-	}
-	if (cli->json)
-		return out_json(json_pack("{s:o}", "revoked", revoked)) ? CLI_FAILED : result;
-	json_decref(revoked);
-	return result;
+	return verb_remove(cli, argc, argv, "/v1/keys", "revoked");
 }
 
 static const struct command key_new = {

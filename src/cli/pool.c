@@ -27,8 +27,8 @@ static const struct option_spec set_options[] = {
 static void add_row(struct table *t, const json_t *p)
 {
 	const json_t *r = json_object_get(p, "resources");
-	const char *digest = json_string_value(json_object_get(p, "image_digest"));
-	const char *error = json_string_value(json_object_get(p, "error"));
+	const char *digest = text_of(p, "image_digest");
+	const char *error = text_of(p, "error");
 	char image[20], size[24], ready[24], cpus[24], memory[24];
 
 	snprintf(image, sizeof image, "%.19s", digest ? digest : "");
@@ -36,41 +36,19 @@ static void add_row(struct table *t, const json_t *p)
 	snprintf(ready, sizeof ready, "%lld", (long long)json_integer_value(json_object_get(p, "ready")));
 	snprintf(cpus, sizeof cpus, "%g", json_number_value(json_object_get(r, "cpus")));
 	snprintf(memory, sizeof memory, "%lldm", (long long)json_integer_value(json_object_get(r, "memory_mib")));
-	table_add(t, (const char *const[]){ image, json_string_value(json_object_get(p, "boundary")), cpus, memory,
+	table_add(t, (const char *const[]){ image, text_of(p, "boundary"), cpus, memory,
 	                                    json_is_true(json_object_get(p, "ephemeral")) ? "yes" : "no",
-	                                    json_string_value(json_object_get(p, "user")), json_is_true(json_object_get(p, "network")) ? "yes" : "no",
+	                                    text_of(p, "user"), json_is_true(json_object_get(p, "network")) ? "yes" : "no",
 	                                    size, ready,
 	                                    error ? error : json_integer_value(json_object_get(p, "standing")) ? "set" : "asked for lately" });
 }
 
-static int print(struct cli *cli, json_t *o)
-{
-	static const char *const headings[] = { "IMAGE", "BOUNDARY", "CPUS", "MEMORY", "EPHEMERAL", "USER", "NETWORK", "SIZE", "READY", "WHY" };
-	const json_t *items = json_object_get(o, "items");
-
-	if (cli->json)
-		return out_json(o);
-	auto_table struct table t;
-	table_init(&t, ARRAY_LEN(headings), headings);
-	for (size_t i = 0; i < json_array_size(items); i++)
-		add_row(&t, json_array_get(items, i));
-	table_print(&t);
-	json_decref(o);
-	return 0;
-}
+static const char *const headings[] = { "IMAGE", "BOUNDARY", "CPUS", "MEMORY", "EPHEMERAL", "USER", "NETWORK", "SIZE", "READY", "WHY" };
+static const struct listing pools = { "/v1/pools", headings, ARRAY_LEN(headings), add_row };
 
 static int run_ls(struct cli *cli, int argc, char **argv)
 {
-	auto_args struct args a;
-	json_t *o = NULL;
-
-	args_init(&a, cli, argc, argv, false);
-	while (args_next(&a) > 0)
-		;
-	if (a.leave || !args_count(&a, 0, 0))
-		return a.exit_code;
-	int r = verb_ask(cli, "GET", "/v1/pools", NULL, &o);
-	return r ? r : print(cli, o);
+	return verb_list(cli, argc, argv, &pools);
 }
 
 /* False: not one of these. */
@@ -138,7 +116,7 @@ static int run_set(struct cli *cli, int argc, char **argv)
 	if (!text)
 		return cli_fail("the options are not UTF-8");
 	int r = verb_ask(cli, "PUT", "/v1/pools", text, &o);
-	return r ? r : print(cli, o);
+	return r ? r : verb_show(cli, o, &pools);
 }
 
 static const struct command pool_set = {

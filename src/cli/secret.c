@@ -166,63 +166,24 @@ static char *joined(const json_t *list)
 	return text;
 }
 
+static void add_row(struct table *t, const json_t *k)
+{
+	auto_free char *hosts = joined(json_object_get(k, "hosts")), *paths = joined(json_object_get(k, "paths"));
+	auto_free char *methods = joined(json_object_get(k, "methods"));
+
+	table_add(t, (const char *const[]){ text_of(k, "name"), hosts, paths, methods, text_of(k, "created_at"), text_of(k, "updated_at") });
+}
+
 static int run_ls(struct cli *cli, int argc, char **argv)
 {
 	static const char *const headings[] = { "NAME", "HOSTS", "PATHS", "METHODS", "CREATED (UTC)", "CHANGED (UTC)" };
-	auto_args struct args a;
-	json_t *o = NULL;
 
-	args_init(&a, cli, argc, argv, false);
-	while (args_next(&a) > 0)
-		;
-	if (a.leave || !args_count(&a, 0, 0))
-		return a.exit_code;
-	int r = verb_ask(cli, "GET", "/v1/secrets", NULL, &o);
-	if (r)
-		return r;
-	if (cli->json)
-		return out_json(o);
-	auto_table struct table t;
-	table_init(&t, ARRAY_LEN(headings), headings);
-	const json_t *items = json_object_get(o, "items");
-	for (size_t i = 0; i < json_array_size(items); i++) {
-		const json_t *k = json_array_get(items, i);
-		auto_free char *hosts = joined(json_object_get(k, "hosts")), *paths = joined(json_object_get(k, "paths"));
-		auto_free char *methods = joined(json_object_get(k, "methods"));
-		table_add(&t, (const char *const[]){ json_string_value(json_object_get(k, "name")), hosts, paths, methods,
-						     json_string_value(json_object_get(k, "created_at")),
-						     json_string_value(json_object_get(k, "updated_at")) });
-	}
-	table_print(&t);
-	json_decref(o);
-	return 0;
+	return verb_list(cli, argc, argv, &(struct listing){ "/v1/secrets", headings, ARRAY_LEN(headings), add_row });
 }
 
 static int run_rm(struct cli *cli, int argc, char **argv)
 {
-	auto_args struct args a;
-	int result = 0;
-
-	args_init(&a, cli, argc, argv, false);
-	while (args_next(&a) > 0)
-		;
-	if (a.leave || !args_count(&a, 1, -1))
-		return a.exit_code;
-	json_t *gone = json_array();
-	for (int i = 0; i < a.n_operands; i++) {
-		auto_free char *name = caisson_escape(a.operands[i]), *path = xasprintf("/v1/secrets/%s", name ? name : "");
-		int r = verb_ask(cli, "DELETE", path, NULL, NULL);
-		if (r)
-			result = r;
-		else if (cli->json)
-			json_array_append_new(gone, json_string(a.operands[i]));
-		else
-			puts(a.operands[i]);
-	}
-	if (cli->json)
-		return out_json(json_pack("{s:o}", "deleted", gone)) ? CLI_FAILED : result;
-	json_decref(gone);
-	return result;
+	return verb_remove(cli, argc, argv, "/v1/secrets", "deleted");
 }
 
 static const struct command secret_add = {

@@ -16,11 +16,6 @@ static int ask(struct cli *cli, const char *method, const char *path, json_t *ta
 	return verb_ask(cli, method, path, body, ret);
 }
 
-static const char *text_of(const json_t *o, const char *key)
-{
-	return json_string_value(json_object_get(o, key));
-}
-
 /* --- snapshot create --- */
 
 static const struct option_spec create_options[] = {
@@ -67,62 +62,25 @@ static int run_create(struct cli *cli, int argc, char **argv)
 
 /* --- snapshot ls, rm --- */
 
+static void add_row(struct table *t, const json_t *k)
+{
+	char size[32];
+
+	out_size(size, sizeof size, (uint64_t)json_integer_value(json_object_get(k, "bytes")));
+	table_add(t, (const char *const[]){ text_of(k, "id"), text_of(k, "name"), text_of(k, "state"), text_of(k, "sandbox"), text_of(k, "image"), size,
+					    text_of(k, "created_at") });
+}
+
 static int run_ls(struct cli *cli, int argc, char **argv)
 {
 	static const char *const headings[] = { "ID", "NAME", "STATE", "SANDBOX", "IMAGE", "SIZE", "CREATED (UTC)" };
-	auto_args struct args a;
-	json_t *o = NULL;
-	char size[32];
 
-	args_init(&a, cli, argc, argv, false);
-	while (args_next(&a) > 0)
-		;
-	if (a.leave || !args_count(&a, 0, 0))
-		return a.exit_code;
-	int r = ask(cli, "GET", "/v1/snapshots", NULL, &o);
-	if (r)
-		return r;
-	if (cli->json)
-		return out_json(o);
-	auto_table struct table t;
-	table_init(&t, ARRAY_LEN(headings), headings);
-	const json_t *items = json_object_get(o, "items");
-	for (size_t i = 0; i < json_array_size(items); i++) {
-		const json_t *k = json_array_get(items, i);
-		out_size(size, sizeof size, (uint64_t)json_integer_value(json_object_get(k, "bytes")));
-		table_add(&t, (const char *const[]){ text_of(k, "id"), text_of(k, "name"), text_of(k, "state"), text_of(k, "sandbox"), text_of(k, "image"), size,
-		                                     text_of(k, "created_at") });
-	}
-	table_print(&t);
-	json_decref(o);
-	return 0;
+	return verb_list(cli, argc, argv, &(struct listing){ "/v1/snapshots", headings, ARRAY_LEN(headings), add_row });
 }
 
 static int run_rm(struct cli *cli, int argc, char **argv)
 {
-	auto_args struct args a;
-	int result = 0;
-
-	args_init(&a, cli, argc, argv, false);
-	while (args_next(&a) > 0)
-		;
-	if (a.leave || !args_count(&a, 1, -1))
-		return a.exit_code;
-	json_t *removed = json_array();
-	for (int i = 0; i < a.n_operands; i++) {
-		auto_free char *id = caisson_escape(a.operands[i]), *path = xasprintf("/v1/snapshots/%s", id ? id : "");
-		int r = ask(cli, "DELETE", path, NULL, NULL);
-		if (r)
-			result = r;
-		else if (cli->json)
-			json_array_append_new(removed, json_string(a.operands[i]));
-		else
-			puts(a.operands[i]);
-	}
-	if (cli->json)
-		return out_json(json_pack("{s:o}", "removed", removed)) ? CLI_FAILED : result;
-	json_decref(removed);
-	return result;
+	return verb_remove(cli, argc, argv, "/v1/snapshots", "removed");
 }
 
 static const struct command snapshot_create = {

@@ -1,7 +1,6 @@
 #include "cli/verbs.h"
 
 #include "cli/args.h"
-#include "cli/out.h"
 
 int verb_run(struct cli *cli, int argc, char **argv, sandbox_verb verb)
 {
@@ -53,4 +52,65 @@ int verb_ask(struct cli *cli, const char *method, const char *path, const char *
 	if (ret)
 		*ret = out_parse(text);
 	return 0;
+}
+
+int verb_show(struct cli *cli, json_t *take_items, const struct listing *l)
+{
+	const json_t *items = json_object_get(take_items, "items");
+
+	if (cli->json)
+		return out_json(take_items);
+	auto_table struct table t;
+	table_init(&t, l->n, l->headings);
+	for (size_t i = 0; i < json_array_size(items); i++)
+		l->row(&t, json_array_get(items, i));
+	table_print(&t);
+	json_decref(take_items);
+	return 0;
+}
+
+int verb_list(struct cli *cli, int argc, char **argv, const struct listing *l)
+{
+	auto_args struct args a;
+	json_t *items = NULL;
+
+	args_init(&a, cli, argc, argv, false);
+	while (args_next(&a) > 0)
+		;
+	if (a.leave || !args_count(&a, 0, 0))
+		return a.exit_code;
+	int r = verb_ask(cli, "GET", l->path, NULL, &items);
+	return r ? r : verb_show(cli, items, l);
+}
+
+int verb_remove(struct cli *cli, int argc, char **argv, const char *path, const char *done)
+{
+	auto_args struct args a;
+	int result = 0;
+
+	args_init(&a, cli, argc, argv, false);
+	while (args_next(&a) > 0)
+		;
+	if (a.leave || !args_count(&a, 1, -1))
+		return a.exit_code;
+	json_t *gone = json_array();
+	for (int i = 0; i < a.n_operands; i++) {
+		auto_free char *id = caisson_escape(a.operands[i]), *one = xasprintf("%s/%s", path, id ? id : "");
+		int r = verb_ask(cli, "DELETE", one, NULL, NULL);
+		if (r)
+			result = r;
+		else if (cli->json)
+			json_array_append_new(gone, json_string(a.operands[i]));
+		else
+			puts(a.operands[i]);
+	}
+	if (cli->json)
+		return out_json(json_pack("{s:o}", done, gone)) ? CLI_FAILED : result;
+	json_decref(gone);
+	return result;
+}
+
+const char *text_of(const json_t *o, const char *key)
+{
+	return json_string_value(json_object_get(o, key));
 }

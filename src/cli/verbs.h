@@ -1,8 +1,9 @@
-/* What commands share: one call for each sandbox named; one request of the native API. */
+/* What commands share: one call for each sandbox named; one request of the native API; a collection of it listed, or some of it deleted. */
 #ifndef CAISSON_CLI_VERBS_H
 #define CAISSON_CLI_VERBS_H
 
 #include "cli/cli.h"
+#include "cli/out.h"
 
 #include <jansson.h>
 
@@ -11,5 +12,20 @@ int verb_run(struct cli *cli, int argc, char **argv, sandbox_verb verb);
 
 /* One request of the native API; on success *ret is the parsed answer, the caller's (ret NULL: not wanted). The exit code. */
 int verb_ask(struct cli *cli, const char *method, const char *path, const char *body, json_t **ret);
+
+/* A collection of the native API, as a table. row adds one item of it. */
+struct listing {
+	const char *path;
+	const char *const *headings;
+	size_t n;
+	void (*row)(struct table *t, const json_t *item);
+};
+int verb_list(struct cli *cli, int argc, char **argv, const struct listing *l); /* the whole of an `ls` */
+int verb_show(struct cli *cli, json_t *take_items, const struct listing *l);	/* an answer that has the items; the exit code */
+
+/* The whole of an `rm ID...`: each operand is deleted from the collection at path; done names them in the JSON. */
+int verb_remove(struct cli *cli, int argc, char **argv, const char *path, const char *done);
+
+const char *text_of(const json_t *o, const char *key); /* NULL when it is no string */
 
 #endif

@@ -36,61 +36,31 @@ static int run_new(struct cli *cli, int argc, char **argv)
 		return r;
 	if (cli->json)
 		return out_json(o);
-	const char *id = json_string_value(json_object_get(o, "id")), *secret = json_string_value(json_object_get(o, "secret"));
+	const char *id = text_of(o, "id"), *secret = text_of(o, "secret");
 	printf("%s %s\n", id ? id : "", secret ? secret : "");
 	json_decref(o);
 	return 0;
 }
 
+static void add_row(struct table *t, const json_t *w)
+{
+	char seq[24], failures[24];
+
+	snprintf(seq, sizeof seq, "%lld", (long long)json_integer_value(json_object_get(w, "seq")));
+	snprintf(failures, sizeof failures, "%lld", (long long)json_integer_value(json_object_get(w, "failures")));
+	table_add(t, (const char *const[]){ text_of(w, "id"), text_of(w, "url"), seq, failures, text_of(w, "error") });
+}
+
 static int run_ls(struct cli *cli, int argc, char **argv)
 {
 	static const char *const headings[] = { "ID", "URL", "TAKEN UP TO", "FAILURES", "LAST ERROR" };
-	auto_args struct args a;
-	json_t *o = NULL;
 
-	args_init(&a, cli, argc, argv, false);
-	while (args_next(&a) > 0)
-		;
-	if (a.leave || !args_count(&a, 0, 0))
-		return a.exit_code;
-	int r = verb_ask(cli, "GET", "/v1/webhooks", NULL, &o);
-	if (r)
-		return r;
-	if (cli->json)
-		return out_json(o);
-	auto_table struct table t;
-	table_init(&t, ARRAY_LEN(headings), headings);
-	const json_t *items = json_object_get(o, "items");
-	for (size_t i = 0; i < json_array_size(items); i++) {
-		const json_t *w = json_array_get(items, i);
-		char seq[24], failures[24];
-		snprintf(seq, sizeof seq, "%lld", (long long)json_integer_value(json_object_get(w, "seq")));
-		snprintf(failures, sizeof failures, "%lld", (long long)json_integer_value(json_object_get(w, "failures")));
-		table_add(&t, (const char *const[]){ json_string_value(json_object_get(w, "id")), json_string_value(json_object_get(w, "url")), seq, failures,
-						     json_string_value(json_object_get(w, "error")) });
-	}
-	table_print(&t);
-	json_decref(o);
-	return 0;
+	return verb_list(cli, argc, argv, &(struct listing){ "/v1/webhooks", headings, ARRAY_LEN(headings), add_row });
 }
 
 static int run_rm(struct cli *cli, int argc, char **argv)
 {
-	auto_args struct args a;
-
-	args_init(&a, cli, argc, argv, false);
-	while (args_next(&a) > 0)
-		;
-	if (a.leave || !args_count(&a, 1, 1))
-		return a.exit_code;
-	auto_free char *id = caisson_escape(a.operands[0]), *path = xasprintf("/v1/webhooks/%s", id ? id : "");
-	int r = verb_ask(cli, "DELETE", path, NULL, NULL);
-	if (r)
-		return r;
-	if (cli->json)
-		return out_json(json_pack("{s:s}", "deleted", a.operands[0]));
-	puts(a.operands[0]);
-	return 0;
+	return verb_remove(cli, argc, argv, "/v1/webhooks", "deleted");
 }
 
 static const struct command webhook_new = {
@@ -98,7 +68,7 @@ static const struct command webhook_new = {
 	.run = run_new
 };
 static const struct command webhook_ls = { .name = "webhook ls", .synopsis = "", .summary = "List them, and how they fare", .run = run_ls };
-static const struct command webhook_rm = { .name = "webhook rm", .synopsis = "ID", .summary = "Send it nothing more", .run = run_rm };
+static const struct command webhook_rm = { .name = "webhook rm", .synopsis = "ID...", .summary = "Send them nothing more", .run = run_rm };
 
 const struct command command_webhook = {
 	.name = "webhook",
