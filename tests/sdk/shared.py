@@ -2,7 +2,7 @@
 
 shared.py [part ...]    Prints "ok NAME", "skip NAME: reason" or "not ok NAME: reason" a check.
 """
-import os, shutil, subprocess, time, uuid
+import hashlib, os, shutil, subprocess, time, uuid
 
 from sdkcheck import Skip, check, d, equal, fails, sh, sys
 from daytona import CreateSandboxFromSnapshotParams, VolumeMount
@@ -50,21 +50,28 @@ def volumes():
     fails(lambda: d.create(CreateSandboxFromSnapshotParams(volumes=[VolumeMount(volume_id=v.id, mount_path="/proc/v")])), "mounted on")
 
 
-def client(access, program, *args, data=None, check_code=True, files=()):
+SETTINGS = ["-F", "none", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "BatchMode=yes"]
+
+
+def client(access, program, *args, data=None, check_code=True):
     """One of OpenSSH's programs, with nothing of this machine's settings; what sshCommand says is what is used."""
     words = access.ssh_command.split()
     assert words[:2] == ["ssh", "-p"] and words[3] == access.token + "@127.0.0.1", words
-    settings = ["-F", "none", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "BatchMode=yes"]
     port = ["-p", words[2]] if program == "ssh" else ["-P", words[2]]
     where = [words[3]] if program == "ssh" else []
-    r = subprocess.run([program, *settings, *port, *where, *[a.replace("BOX", words[3]) for a in args]], input=data, capture_output=True, timeout=90)
+    r = subprocess.run([program, *SETTINGS, *port, *where, *[a.replace("BOX", words[3]) for a in args]], input=data, capture_output=True, timeout=90)
     assert not check_code or r.returncode == 0, r
     return r
 
 
-def ssh_access(box):
+def begun(access, command, **kw):
+    """The same, going on."""
+    return subprocess.Popen(["ssh", *SETTINGS, *access.ssh_command.split()[1:], command], stdin=subprocess.DEVNULL, **kw)
+
+
+def ssh_access(box, minutes=10):
     try:
-        return box.create_ssh_access(expires_in_minutes=10)
+        return box.create_ssh_access(expires_in_minutes=minutes)
     except Exception as e:
         if "--ssh" in str(e):
             raise Skip("this server was started without --ssh")
@@ -92,12 +99,17 @@ def ssh():
         r = client(access, "ssh", "-tt", data=b"stty size; echo $((6*7)) $TERM; tty; exit 5\n", check_code=False)
         assert r.returncode == 5 and b"42 " in r.stdout and b"/dev/pts/" in r.stdout, r
         # several at once
-        running = [subprocess.Popen(["ssh", "-F", "none", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
-                                     *access.ssh_command.split()[1:], "sleep 0.2; exit %d" % n]) for n in range(1, 9)]
+        running = [begun(access, "sleep 0.2; exit %d" % n) for n in range(1, 9)]
         equal([p.wait(60) for p in running], list(range(1, 9)))
+        # who reads no more ends what is said, also by one that does not mind
+        for command in ("cat /dev/zero", "trap '' PIPE; while :; do echo 45678 2>/dev/null; done"):
+            endless = begun(access, command, stdout=subprocess.PIPE)
+            endless.stdout.read(1)
+            endless.stdout.close()
+            endless.wait(60)
+            wait(lambda: sh(box, "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c -e '[c]at /dev/zero' -e '[e]cho 45678' || true").strip() == "0")
         # a client that leaves takes its command along
-        gone = subprocess.Popen(["ssh", "-F", "none", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
-                                 *access.ssh_command.split()[1:], "exec sleep 12345.6"])
+        gone = begun(access, "exec sleep 12345.6")
         there = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[s]leep 12345.6' || true"
         wait(lambda: sh(box, there).strip() == "1")
         gone.kill()
@@ -107,6 +119,38 @@ def ssh():
         equal(box.validate_ssh_access(access.token).valid, False)
         r = client(access, "ssh", "true", check_code=False)
         assert r.returncode == 255 and b"denied" in r.stderr, r
+    finally:
+        box.delete()
+
+
+@part
+def ssh_ends():
+    """A token's end is the end of what it let in."""
+    if not shutil.which("ssh"):
+        raise Skip("there is no ssh program here")
+    box = d.create()
+    try:
+        other = ssh_access(box)
+        stays = begun(other, "exec sleep 23456.7")
+        for how in ("revoked", "expired"):
+            for minutes in (0.1, 0.5, 3):  # enough for a slow machine to come in
+                access = ssh_access(box, minutes if how == "expired" else 10)
+                live = begun(access, "echo up; exec sleep 34567.8", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                said = live.stdout.readline()
+                if said:
+                    break
+            equal(said, b"up\n")
+            if how == "revoked":
+                box.revoke_ssh_access(access.token)
+            equal((how, live.wait(240)), (how, 255))
+            live.communicate()
+            equal(box.validate_ssh_access(access.token).valid, False)
+            r = client(access, "ssh", "true", check_code=False)
+            assert r.returncode == 255 and b"denied" in r.stderr, (how, r)
+            wait(lambda: sh(box, "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[s]leep 34567.8' || true").strip() == "0")
+        equal((stays.poll(), client(other, "ssh", "echo still").stdout), (None, b"still\n"))
+        box.revoke_ssh_access(other.token)
+        equal(stays.wait(60), 255)
     finally:
         box.delete()
 
@@ -126,7 +170,8 @@ def sftp():
     box = d.create()
     try:
         access = ssh_access(box)
-        content = os.urandom(5 << 20)
+        content = os.urandom(10 << 20)
+        digest = hashlib.sha256(content).hexdigest()
         os.makedirs("tree/sub/empty", exist_ok=True)
         open("tree/big", "wb").write(content)
         open("tree/sub/run", "w").write("#!/bin/sh\necho ran\n")
@@ -134,6 +179,9 @@ def sftp():
         client(access, "scp", "-r", "-p", "tree", "BOX:")
         equal(sh(box, "sha256sum < tree/big; tree/sub/run; stat -c %a tree/sub/run; ls -A tree/sub").splitlines()[1:], ["ran", "750", "empty", "run"])
         equal(box.fs.download_file("tree/big"), content)
+        client(access, "sftp", "-b", "-", "BOX", data=b"put tree/big by-sftp\nget by-sftp got\n")
+        equal(sh(box, "sha256sum < by-sftp; rm by-sftp").split()[0], digest)
+        equal(hashlib.sha256(open("got", "rb").read()).hexdigest(), digest)
         client(access, "scp", "-r", "BOX:tree", "back")
         equal(open("back/big", "rb").read(), content)
         batch = "pwd\nmkdir d\nrename tree/big d/big\n-mkdir d\nls -l d\nsymlink d/big l\nls -l\nchmod 600 d/big\nln d/big hard\n-get nothing\n" \

@@ -24,18 +24,32 @@ static char *command_of(const struct daytona *d, const struct request *r, const 
 	return xasprintf("ssh -p %s %s@%.*s", port, token, (int)(bracketed ? n - 2 : n), bracketed ? host + 1 : host);
 }
 
+/* Minutes, of which there may be a fraction, as whole seconds. */
+static int parse_minutes(const char *text, uint64_t *ret_seconds, struct err *e)
+{
+	char *end;
+	double minutes = strspn(text, "0123456789.") == strlen(text) ? strtod(text, &end) : -1;
+
+	if (minutes < 0 || *end)
+		return err_set(e, ERR_INVALID, EINVAL, "expiresInMinutes must be a number");
+	if (minutes * 60 < 1 || minutes > MINUTES_MAX)
+		return err_set(e, ERR_INVALID, ERANGE, "expiresInMinutes must be between a second and %d minutes", MINUTES_MAX);
+	*ret_seconds = (uint64_t)(minutes * 60);
+	return 0;
+}
+
 static void handle_grant(struct request *r, void *daytona)
 {
 	struct daytona *d = daytona;
 	const char *text = req_query(r, "expiresInMinutes"), *ref = req_path_arg(r, "id");
 	char token[GRANT_TOKEN_SIZE];
-	int64_t minutes = MINUTES_DEFAULT;
+	uint64_t seconds = MINUTES_DEFAULT * 60;
 	struct grant_view g;
 	struct err e = { 0 };
 	if (!offered(d, r))
 		return;
-	int rc = text && *text ? parse_int("expiresInMinutes", text, 1, MINUTES_MAX, &minutes, &e) : 0;
-	if (rc == 0 && (rc = api_grant_create(d->api, caller_of(r), ref, GRANT_SHELL, 0, (uint64_t)minutes * 60, token, &g, &e)) < 0 &&
+	int rc = text && *text ? parse_minutes(text, &seconds, &e) : 0;
+	if (rc == 0 && (rc = api_grant_create(d->api, caller_of(r), ref, GRANT_SHELL, 0, seconds, token, &g, &e)) < 0 &&
 	    e.kind == ERR_NOT_FOUND)
 		sandbox_not_found(&e, ref);
 	if (rc < 0) {
@@ -54,14 +68,26 @@ static void handle_grant(struct request *r, void *daytona)
 	req_reply_json(r, 200, o);
 }
 
+/* The token to take back. Python's SDK, 0.226 among them, sends it where the organisation belongs. */
+static char *token_of(const struct request *r)
+{
+	const char *token = req_query(r, "token");
+	struct str organization = req_header(r, "X-Daytona-Organization-ID");
+
+	if (token && *token)
+		return xstrdup(token);
+	return organization.n == GRANT_TOKEN_SIZE - 1 ? xstrndup(organization.p, organization.n) : NULL;
+}
+
 /* Without a token: all of them. */
 static void handle_revoke(struct request *r, void *daytona)
 {
 	struct daytona *d = daytona;
-	const char *token = req_query(r, "token"), *ref = req_path_arg(r, "id");
+	const char *ref = req_path_arg(r, "id");
+	auto_free char *token = token_of(r);
 	struct sandbox_view v;
 	struct err e = { 0 };
-	int rc = api_grant_revoke(d->api, caller_of(r), ref, GRANT_SHELL, token && *token ? token : NULL, &e);
+	int rc = api_grant_revoke(d->api, caller_of(r), ref, GRANT_SHELL, token, &e);
 	if (rc == 0)
 		rc = api_sandbox_get(d->api, caller_of(r), ref, &v, &e);
 	if (rc < 0) {

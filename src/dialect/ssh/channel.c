@@ -11,7 +11,8 @@
 #define INPUT_MAX (64U << 10) /* held for the run; the rest waits in libssh, and so in the client */
 #define ENV_MAX 32
 #define OUT_MAX (1U << 20) /* more than a follower hands over at once */
-#define UNREAD_MAX (4U << 20) /* more than libssh's window lets a client send ahead; it takes what comes beyond, too */
+#define AHEAD_MAX (4U << 20) /* more than libssh's window lets a client send ahead; it takes what comes beyond, too */
+#define THROWN_MAX (1U << 20) /* said to nobody, by one that passes over SIGPIPE */
 
 /* --- output --- */
 
@@ -82,6 +83,28 @@ void chan_flush(struct chan *c)
 	}
 }
 
+/* As a pipe does whose reader is gone. */
+static void throw_away(struct chan *c, size_t n)
+{
+	struct peer *p = c->peer;
+	struct err e;
+
+	if (c->thrown == 0)
+		(void)api_run_signal(p->server->api, &p->caller, p->sandbox, c->run, SIGPIPE, true, &e);
+	if (c->thrown <= THROWN_MAX && c->thrown + n > THROWN_MAX)
+		(void)api_run_cancel(p->server->api, &p->caller, p->sandbox, c->run, &e);
+	c->thrown += n;
+}
+
+void chan_unread(struct chan *c)
+{
+	c->unread = true;
+	if (c->out[0].len) {
+		throw_away(c, c->out[0].len);
+		buf_reset(&c->out[0]);
+	}
+}
+
 static void on_output(void *ctx, int stream, uint64_t offset, struct str bytes)
 {
 	struct chan *c = ctx;
@@ -89,6 +112,10 @@ static void on_output(void *ctx, int stream, uint64_t offset, struct str bytes)
 	(void)offset;
 	if (c->over || stream < 1 || stream > 2)
 		return;
+	if (stream == 1 && c->unread) {
+		throw_away(c, bytes.n);
+		return;
+	}
 	if (buf_add(&c->out[stream - 1], bytes.p, bytes.n) < 0)
 		c->over = true;
 	/* Until it has gone: peer_settle resumes when it could. */
@@ -136,7 +163,7 @@ static int on_data(ssh_session session, ssh_channel raw, void *data, uint32_t le
 	(void)session, (void)raw;
 	if (is_stderr || c->ended)
 		return (int)len;
-	if (len > UNREAD_MAX) { /* it has sent what it had no window for */
+	if (len > AHEAD_MAX) { /* it has sent what it had no window for */
 		c->peer->over = true;
 		return (int)len;
 	}

@@ -43,6 +43,8 @@ struct chan {
 	bool asked, ended, over, paused;
 	bool held; /* libssh has input that there was no room for */
 	bool eof;  /* there will be no more of it */
+	bool unread; /* nobody reads what the run says */
+	uint64_t thrown; /* bytes of it since then */
 	struct chan *next;
 };
 
@@ -73,6 +75,7 @@ void peer_settle(struct peer *p);
 ssh_channel chan_open(struct peer *p);
 void chan_take(struct chan *c); /* what is held, as far as there is room now */
 void chan_flush(struct chan *c); /* what is waiting, as far as the window has room now */
+void chan_unread(struct chan *c); /* its client takes no more output */
 void chan_free(struct chan *c); /* cancels its run if that has not ended */
 
 #endif

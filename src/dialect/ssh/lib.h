@@ -25,6 +25,12 @@
 	F(ssh_event_free)                                                                                                                            \
 	F(ssh_event_add_session)                                                                                                                     \
 	F(ssh_event_dopoll)                                                                                                                          \
+	F(ssh_set_message_callback)                                                                                                                  \
+	F(ssh_message_type)                                                                                                                          \
+	F(ssh_message_subtype)                                                                                                                       \
+	F(ssh_message_channel_request_channel)                                                                                                       \
+	F(ssh_set_log_level)                                                                                                                         \
+	F(ssh_set_log_callback)                                                                                                                      \
 	F(ssh_bind_new)                                                                                                                              \
 	F(ssh_bind_free)                                                                                                                             \
 	F(ssh_bind_options_set)                                                                                                                      \

@@ -26,6 +26,9 @@
 #define CIPHERS	  "chacha20-poly1305@openssh.com,aes256-gcm@openssh.com,aes128-gcm@openssh.com,aes256-ctr,aes128-ctr"
 #define MACS	  "hmac-sha2-256-etm@openssh.com,hmac-sha2-512-etm@openssh.com,hmac-sha2-256,hmac-sha2-512"
 
+/* OpenSSH's clients say that nobody reads a command's output any more (ssh ... | head), but only to one that goes by that name. */
+#define BANNER "OpenSSH_compatible Caisson"
+
 /* --- a connection --- */
 
 static void on_handle_closed(uv_handle_t *h)
@@ -140,6 +143,31 @@ static ssh_channel on_channel(ssh_session session, void *ctx)
 	return p->sandbox[0] && p->n_channels < CHANNELS_MAX ? chan_open(p) : NULL;
 }
 
+/* What libssh does not know it hands over without its name, and that only to its log, the line before. One loop, so one of each. */
+static bool saw_end_of_writing;
+
+static void on_log(int priority, const char *function, const char *line, void *ctx)
+{
+	(void)priority, (void)function, (void)ctx;
+	if (strstr(line, "channel_request for channel"))
+		saw_end_of_writing = strstr(line, "Received a eow@openssh.com channel_request") != NULL;
+}
+
+static int on_message(ssh_session session, ssh_message m, void *ctx)
+{
+	struct peer *p = ctx;
+
+	(void)session;
+	if (!saw_end_of_writing || lib.ssh_message_type(m) != SSH_REQUEST_CHANNEL || lib.ssh_message_subtype(m) != SSH_CHANNEL_REQUEST_UNKNOWN)
+		return 1; /* libssh answers */
+	saw_end_of_writing = false;
+	ssh_channel raw = lib.ssh_message_channel_request_channel(m);
+	for (struct chan *c = p->channels; c; c = c->next)
+		if (c->raw == raw)
+			chan_unread(c);
+	return 1;
+}
+
 static void turn(struct peer *p)
 {
 	p->turning = true;
@@ -192,6 +220,8 @@ static int prepare(struct peer *p, int fd)
 		.channel_open_request_session_function = on_channel,
 	};
 	ssh_callbacks_init(&p->callbacks);
+	if (p->session)
+		lib.ssh_set_message_callback(p->session, on_message, p);
 	if (!p->session || !p->event || lib.ssh_set_server_callbacks(p->session, &p->callbacks) != SSH_OK) {
 		close_fd(fd);
 		return -EIO;
@@ -315,7 +345,7 @@ static int set_up_bind(struct ssh_server *s, const char *key_path, struct err *e
 	s->bind = lib.ssh_bind_new();
 	/* Nothing that this machine's own configuration of libssh says. */
 	if (!s->bind || lib.ssh_bind_options_set(s->bind, SSH_BIND_OPTIONS_PROCESS_CONFIG, &no) < 0 ||
-	    lib.ssh_bind_options_set(s->bind, SSH_BIND_OPTIONS_HOSTKEY, key_path) < 0 ||
+	    lib.ssh_bind_options_set(s->bind, SSH_BIND_OPTIONS_HOSTKEY, key_path) < 0 || lib.ssh_bind_options_set(s->bind, SSH_BIND_OPTIONS_BANNER, BANNER) < 0 ||
 	    lib.ssh_bind_options_set(s->bind, SSH_BIND_OPTIONS_KEY_EXCHANGE, EXCHANGES) < 0 ||
 	    lib.ssh_bind_options_set(s->bind, SSH_BIND_OPTIONS_CIPHERS_C_S, CIPHERS) < 0 ||
 	    lib.ssh_bind_options_set(s->bind, SSH_BIND_OPTIONS_CIPHERS_S_C, CIPHERS) < 0 ||
@@ -336,6 +366,8 @@ struct ssh_server *ssh_server_new(uv_loop_t *loop, struct api *api, int listener
 		free(s);
 		return NULL;
 	}
+	(void)lib.ssh_set_log_level(SSH_LOG_PACKET);
+	(void)lib.ssh_set_log_callback(on_log);
 	s->handles = 2;
 	uv_poll_init(loop, &s->poll, listener);
 	uv_timer_init(loop, &s->sweep);
