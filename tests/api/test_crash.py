@@ -157,7 +157,28 @@ def test_a_build_under_way_has_failed_after_a_restart_and_leaves_nothing(own):
     made = client.post("/daytona/snapshots", {"name": "half", "imageName": "default"})
     assert made.status == 200, made
     wait_for(lambda: client.get("/daytona/snapshots/half").json["state"] == "active")
+    assert client.delete("/daytona/snapshots/half").status == 200
+
+
+@pytest.mark.limit(120)
+def test_a_build_that_is_finished_just_before_the_end_is_kept(own):
+    """The snapshot is there, its builder perhaps still, too, when the daemon is killed."""
+    server, client = own
+    text = "FROM default\nRUN echo here > /made\nENV A=1\n"
+    for n in range(3):
+        made = client.post("/daytona/snapshots", {"name": f"whole{n}", "buildInfo": {"dockerfileContent": text}})
+        assert made.status == 200, made
+        wait_for(lambda: client.get(f"/daytona/snapshots/whole{n}").json["state"] == "active", every=0.002)
+        server.kill()
+        client = server.start()
+        for ref in (f"whole{n}", client.get(f"/daytona/snapshots/whole{n}").json["id"]):
+            assert client.get("/daytona/snapshots/" + ref).json["state"] == "active"
+        box = client.post("/daytona/sandbox", {"snapshot": f"whole{n}"}).json
+        said = client.post(f"/daytona/toolbox/{box['id']}/process/execute", {"command": "cat /made; echo $A"}).json
+        assert (said["exitCode"], said["result"]) == (0, "here\n1\n")
+        assert client.delete("/daytona/sandbox/" + box["id"]).status == 200
+        wait_for(lambda: not client.get("/v1/sandboxes").json["items"])
     server.kill()
     client = server.start()
-    assert client.get("/daytona/snapshots/half").json["state"] == "active"
-    assert client.delete("/daytona/snapshots/half").status == 200
+    for n in range(3):
+        assert client.delete(f"/daytona/snapshots/whole{n}").status == 200

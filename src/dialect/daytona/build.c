@@ -1,5 +1,5 @@
 /* Theory of operation. A build is a list of steps and a place in it. Each step is an operation or a run inside the sandbox, and its end
- * calls next(); whatever fails ends the build. It belongs to no request: clients ask for its state, and read its log as it grows.
+ * calls build_next(); whatever fails ends the build. It belongs to no request: clients ask for its state, and read its log as it grows.
  * An ended build is remembered for its log, the last BUILDS_KEPT of them. */
 #include "dialect/daytona/build_int.h"
 
@@ -35,6 +35,7 @@ static void build_free(struct build *b)
 	spec_done(&b->spec);
 	dockerfile_done(&b->f);
 	json_decref(b->extra);
+	free(b->keys);
 	pairs_done(&b->base);
 	pairs_done(&b->env);
 	pairs_done(&b->args);
@@ -103,8 +104,6 @@ static void fail_build(struct build *b, const struct err *e)
 	struct err copy = *e;
 	over(b, &copy);
 }
-
-static void next(struct build *b);
 
 /* --- a run inside --- */
 
@@ -220,7 +219,7 @@ static void on_environment(struct build *b)
 		}
 		at += n + 1;
 	}
-	next(b);
+	build_next(b);
 }
 
 /* --- contexts --- */
@@ -287,7 +286,7 @@ static void staged_one(struct build *b)
 	}
 	b->staged = true;
 	b->at--; /* the step that needs them, again */
-	next(b);
+	build_next(b);
 }
 
 static void extract(struct build *b)
@@ -296,6 +295,27 @@ static void extract(struct build *b)
 					   "/%zu.tar", b->hash, b->hash);
 	run(b, argv_of("/bin/sh", "-c", script), false, "root", "/", NULL, staged_one);
 }
+
+/* --- what a step has made is kept --- */
+
+static void unstaged(struct build *b)
+{
+	b->staged = false;
+	b->hash = 0;
+	layer_keep(b);
+}
+
+static void step_over(struct build *b)
+{
+	if (!layer_due(b))
+		build_next(b);
+	else if (b->staged)
+		run(b, argv_of("/bin/rm", "-rf", STAGE), false, "root", "/", NULL, unstaged);
+	else
+		layer_keep(b);
+}
+
+/* --- COPY --- */
 
 /* Text for the shell in which only * ? and [ ] keep a meaning. */
 static void add_pattern(struct buf *to, const char *text)
@@ -363,7 +383,7 @@ static void copy_step(struct build *b, struct dockerfile_step *s)
 		fail_build(b, &e);
 		return;
 	}
-	run(b, argv_of("/bin/sh", "-c", script.data), false, "root", "/", NULL, next);
+	run(b, argv_of("/bin/sh", "-c", script.data), false, "root", "/", NULL, step_over);
 }
 
 /* --- the end --- */
@@ -431,7 +451,7 @@ static void make_directory(struct build *b, const char *path)
 	static const struct op_events events = { .on_end = on_op_end };
 	const struct op_spec spec = { .kind = OP_MKDIR, .path = path, .user = "root", .cwd = "/", .mode = 0755, .flags = OP_F_PARENTS };
 	struct err e;
-	b->after = next;
+	b->after = build_next;
 	b->op = api_op_open(b->d->api, &b->caller, b->sandbox, &spec, &events, b, &e);
 	if (!b->op)
 		fail_build(b, &e);
@@ -440,43 +460,52 @@ static void make_directory(struct build *b, const char *path)
 static void run_step(struct build *b, struct dockerfile_step *s)
 {
 	char **argv = s->argv ? strv_copy(s->argv) : argv_of("/bin/sh", "-c", s->text);
-	run(b, argv, false, b->user, directory(b), &b->env, next);
+	run(b, argv, false, b->user, directory(b), &b->env, step_over);
 }
 
-static void next(struct build *b)
+/* True: it has only changed what is known, and is over. */
+static bool known_step(struct build *b, struct dockerfile_step *s, struct err *e, int *ret_rc)
+{
+	*ret_rc = 0;
+	if (s->kind == STEP_ENV || s->kind == STEP_ARG)
+		*ret_rc = env_step(b, s, e);
+	else if (s->kind == STEP_USER)
+		b->user = s->text;
+	else if (s->kind == STEP_WORKDIR)
+		b->cwd = s->text;
+	return s->kind == STEP_ENV || s->kind == STEP_ARG || s->kind == STEP_USER || b->at <= b->kept;
+}
+
+static void act(struct build *b, struct dockerfile_step *s)
+{
+	if (s->kind == STEP_WORKDIR)
+		make_directory(b, s->text);
+	else if (s->kind == STEP_RUN)
+		run_step(b, s);
+	else if (!b->staged && b->hashes && b->hashes[0])
+		stage(b);
+	else
+		copy_step(b, s);
+}
+
+void build_next(struct build *b)
 {
 	struct err e;
 	while (b->at < b->f.n_steps) {
 		struct dockerfile_step *s = &b->f.steps[b->at++];
 		bool again = s->kind == STEP_COPY && b->staged && b->hash && !b->hashes[b->hash] && b->part;
 		if (!again) {
-			auto_free char *line = xasprintf("Step %zu/%zu : %s\n", b->at, b->f.n_steps, s->line);
+			auto_free char *line = xasprintf("Step %zu/%zu : %s\n%s", b->at, b->f.n_steps, s->line, b->at <= b->kept ? "cached\n" : "");
 			build_say(b, str_of(line));
 		}
 		b->part = 0;
-		switch (s->kind) {
-		case STEP_ENV:
-		case STEP_ARG:
-			if (env_step(b, s, &e) < 0) {
-				fail_build(b, &e);
-				return;
-			}
-			break;
-		case STEP_USER:
-			b->user = s->text;
-			break;
-		case STEP_WORKDIR:
-			b->cwd = s->text;
-			make_directory(b, s->text);
+		int rc;
+		if (!known_step(b, s, &e, &rc)) {
+			act(b, s);
 			return;
-		case STEP_RUN:
-			run_step(b, s);
-			return;
-		case STEP_COPY:
-			if (!b->staged && b->hashes && b->hashes[0])
-				stage(b);
-			else
-				copy_step(b, s);
+		}
+		if (rc < 0) {
+			fail_build(b, &e);
 			return;
 		}
 	}
@@ -494,7 +523,7 @@ static void begin(struct build *b)
 	if (ask)
 		run(b, argv_of("/usr/bin/env", "-0", NULL), true, b->user, "/", NULL, on_environment);
 	else
-		next(b);
+		build_next(b);
 }
 
 /* --- from outside --- */
@@ -505,11 +534,18 @@ static int record(struct build *b, const struct sandbox_view *v, struct err *e)
 	return extra_put(b->d, &b->caller, v, RECORD, json_pack("{s:s, s:s, s:s, s:O*}", "id", b->id, "name", b->name, "sandbox", v->id, "extra", b->extra), e);
 }
 
+static void create_sandbox(struct build *b, bool from_layer);
+
 static void on_created(void *ctx, const struct err *e, const struct sandbox_view *v)
 {
 	struct build *b = ctx;
 	build_started_fn started = b->started;
 	void *started_ctx = b->started_ctx;
+	if (e && b->kept) { /* the layer went in this moment, or does not suit any more */
+		b->kept = 0;
+		create_sandbox(b, false);
+		return;
+	}
 	b->started = NULL;
 	if (e) {
 		struct err copy = *e;
@@ -546,11 +582,50 @@ static struct build *build_new(struct daytona *d, const struct caller *c, const 
 	return b;
 }
 
+static void inherit(struct resources *r, const struct resources *from)
+{
+	if (r->cpus == 0)
+		r->cpus = from->cpus;
+	if (r->memory_mib == 0)
+		r->memory_mib = from->memory_mib;
+	if (r->disk_mib == 0)
+		r->disk_mib = from->disk_mib;
+	if (r->pids == 0)
+		r->pids = from->pids;
+}
+
+static void create_sandbox(struct build *b, bool from_layer)
+{
+	struct api *api = b->d->api;
+	struct sandbox_spec bare;
+	struct snapshot_view s;
+	struct image_view image;
+	struct err e;
+	auto_free char *parent = NULL;
+	/* The steps see the image's variables and those of the Dockerfile; what the client asked for comes at the end. */
+	spec_copy(&bare, &b->spec);
+	pairs_done(&bare.env);
+	free(take_ptr(&b->from_cwd));
+	if (api_snapshot_get(api, &b->caller, b->f.image, &s, &e) == 0) { /* FROM a snapshot of the caller's */
+		free(take_ptr(&bare.image));
+		bare.from_snapshot = xstrdup(s.id);
+		inherit(&bare.resources, &s.spec->resources);
+		b->from_cwd = xstrdup(s.spec->workdir);
+		parent = xstrdup(s.id);
+	} else if (api_image_get(api, &b->caller, b->f.image, &image, &e) == 0) {
+		parent = xstrdup(image.digest);
+	}
+	resources_fill(&bare.resources, bare.ephemeral); /* a layer has its own, which are others' */
+	if (from_layer && parent)
+		layers_begin(b, &bare, parent);
+	api_sandbox_create(api, &b->caller, &bare, on_created, b);
+	spec_done(&bare);
+}
+
 void build_start(struct daytona *d, const struct caller *c, struct sandbox_spec *spec, struct dockerfile *f, char **hashes, const char *snapshot,
                  json_t *extra, build_started_fn started, void *ctx)
 {
 	struct build *b = build_new(d, c, snapshot, extra);
-	struct sandbox_spec bare;
 	b->spec = *spec;
 	b->f = *f;
 	b->hashes = hashes;
@@ -558,19 +633,7 @@ void build_start(struct daytona *d, const struct caller *c, struct sandbox_spec 
 	b->started_ctx = ctx;
 	*spec = (struct sandbox_spec){ 0 };
 	*f = (struct dockerfile){ 0 };
-	/* The steps see the image's variables and those of the Dockerfile; what the client asked for comes at the end. */
-	spec_copy(&bare, &b->spec);
-	pairs_done(&bare.env);
-	struct snapshot_view s;
-	struct err e;
-	if (api_snapshot_get(d->api, c, b->f.image, &s, &e) == 0) { /* FROM a snapshot of the caller's */
-		free(bare.image);
-		bare.image = NULL;
-		bare.from_snapshot = xstrdup(s.id);
-		b->from_cwd = xstrdup(s.spec->workdir);
-	}
-	api_sandbox_create(d->api, &b->caller, &bare, on_created, b);
-	spec_done(&bare);
+	create_sandbox(b, true);
 }
 
 void build_forget_starter(struct daytona *d, void *ctx)

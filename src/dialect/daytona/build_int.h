@@ -1,4 +1,4 @@
-/* A build from inside: for build.c, which carries it out, and buildlog.c, which keeps what it says. */
+/* A build from inside: for build.c, which carries it out, layer.c, which keeps what its steps made, and buildlog.c, which keeps what it says. */
 #ifndef CAISSON_DIALECT_DAYTONA_BUILD_INT_H
 #define CAISSON_DIALECT_DAYTONA_BUILD_INT_H
 
@@ -22,7 +22,10 @@ struct build {
 	build_started_fn started;
 	void *started_ctx;
 	/* the way through the steps */
-	size_t at;
+	size_t at;                /* steps done or under way */
+	unsigned char (*keys)[32]; /* layer.c */
+	size_t kept;              /* steps that the layer holds as which it begins */
+	bool layers;              /* they are kept */
 	struct pairs base, env; /* of the image; of ENV */
 	struct pairs args;	/* of ARG */
 	const char *cwd, *user; /* of the step under way; they point into f */
@@ -44,7 +47,14 @@ struct build {
 	struct log_reader *readers;
 };
 
+void build_next(struct build *b);
 struct build *build_lookup(const struct daytona *d, const struct caller *c, const char *ref);
+
+/* --- layer.c --- */
+/* spec: of the sandbox to be made, which becomes that of a layer where there is one that fits. parent: what the image of FROM is now. */
+void layers_begin(struct build *b, struct sandbox_spec *spec, const char *parent);
+bool layer_due(const struct build *b); /* what the step just done has made is to be kept */
+void layer_keep(struct build *b);      /* then build_next() */
 
 /* --- buildlog.c --- */
 void build_say(struct build *b, struct str text); /* what is too much is cut */

@@ -146,6 +146,9 @@ json_t *page_json(json_t *items, uint64_t total, int64_t page, size_t limit); /*
 /* Is this one of the caller's snapshots? 1 and the dialect's part of what is kept with it (the caller's), 0, or why it may not be used. */
 int snapshot_usable(struct daytona *d, const struct caller *c, const char *ref, json_t **ret_extra, struct err *e);
 
+/* --- layer.c --- */
+bool snapshot_is_layer(const struct snapshot_view *v); /* what builds keep for themselves */
+
 /* --- secrets.c --- */
 int secrets_decode(const json_t *body, struct pairs *ret, struct err *e); /* variable -> name of a secret */
 

@@ -112,7 +112,7 @@ static void add_image(void *ctx, const struct image_view *v)
 static void add_snapshot(void *ctx, const struct snapshot_view *v)
 {
 	struct snapshot_list *l = ctx;
-	if (!l->source || streq(l->source, v->sandbox))
+	if (!snapshot_is_layer(v) && (!l->source || streq(l->source, v->sandbox)))
 		json_array_append_new(l->items, snapshot_json(l->d, v));
 }
 
