@@ -167,9 +167,10 @@ double bare_vm_restore(struct bare_vm *b)
 	struct err e;
 
 	(void)unlinkat(b->dir, "disk", 0);
-	if (vmdir_copy_disk(b->dir, b->disk, &e) < 0)
+	auto_fd int disk = vmdir_new_disk(b->dir);
+	if (disk < 0 || vmdir_fill_disk(disk, b->disk, &e) < 0)
 		die("copy the disk");
-	auto_fd int disk = openat(b->dir, "disk", O_RDWR | O_CLOEXEC), guest = vmdir_listen(b->dir, "guest"), qmp = vmdir_listen(b->dir, "qmp");
+	auto_fd int guest = vmdir_listen(b->dir, "guest"), qmp = vmdir_listen(b->dir, "qmp");
 	const struct launch l = { .id = "bare", .image = b->image, .plan = b->plan, .fds = { -EBADF, disk, guest, qmp, b->ram, -EBADF, -EBADF, -EBADF } };
 	struct launch copy = l;
 	b->began = now_us();

@@ -183,6 +183,40 @@ static void of_one_that_writes(void **state)
 	assert_true(suite_ask(suite.b->ops->drop_snapshot, snapshot, &e));
 }
 
+/* A file that is written anew and renamed over the old one all the while is one or the other in every snapshot, never a part or a mixture. */
+static void of_one_that_rewrites(void **state)
+{
+	(void)state;
+	enum { SHOTS = 3 };
+	char parent[37], child[37], snapshots[SHOTS][37];
+	static const char rewrites[] = "i=0; while [ ! -e /root/stop ]; do i=$((i+1)); yes line-$i | head -c 100000 > /root/new; mv /root/new /root/file; done";
+	struct drive d;
+	struct err e;
+
+	if (!able())
+		skip();
+	random_uuid(parent);
+	assert_true(suite_create(parent, false, &e));
+	connect_to(&d, parent);
+	struct got_run *r = drive_start(&d, &(struct link_run_spec){ .argv = (const char *[]){ "sh", "-c", rewrites, NULL } });
+	assert_true(got_is(drive_sh(&d, "while [ ! -s /root/file ]; do sleep 0.05; done"), 0, "", ""));
+	for (size_t i = 0; i < SHOTS; i++) {
+		random_uuid(snapshots[i]);
+		assert_true(take(parent, snapshots[i], false).good);
+	}
+	assert_true(got_is(drive_sh(&d, "touch /root/stop"), 0, "", ""));
+	assert_true(drive_until(&d, &r->ended));
+	drive_done(&d);
+	assert_true(suite_ask(suite.b->ops->destroy, parent, &e));
+	for (size_t i = 0; i < SHOTS; i++) {
+		random_uuid(child);
+		assert_true(suite_create_from(child, snapshots[i], true, &e));
+		assert_true(sh_is(child, "wc -c < /root/file; sed '$d' /root/file | sort -u | wc -l; sed '$d' /root/file | sort -u | cut -c1-5", "100000\n1\nline-\n"));
+		assert_true(suite_ask(suite.b->ops->destroy, child, &e));
+		assert_true(suite_ask(suite.b->ops->drop_snapshot, snapshots[i], &e));
+	}
+}
+
 /* A snapshot of a snapshot's child, and what is refused. */
 static void trees_and_refusals(void **state)
 {
@@ -251,6 +285,7 @@ static void destroyed_meanwhile(void **state)
 
 const struct CMUnitTest snapshot_tests[] = {
 	cmocka_unit_test(holds_the_disk_of_one_moment), cmocka_unit_test(of_a_stopped_and_of_a_paused_one), cmocka_unit_test(of_one_that_writes),
+	cmocka_unit_test(of_one_that_rewrites),
 	cmocka_unit_test(trees_and_refusals),		cmocka_unit_test(destroyed_meanwhile),
 };
 const size_t snapshot_tests_n = ARRAY_LEN(snapshot_tests);

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -280,6 +281,64 @@ static void a_fork_goes_on_with_what_ran(void **state)
 	assert_true(finished(&o));
 }
 
+/* In place of the host's disk (meson.build wraps the call): while it stands still no answer comes. */
+static atomic_bool disk_stands_still, asked_from_the_loop;
+static atomic_uint waits_for_disk;
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+
+int __wrap_fsync(int fd)
+{
+	if (atomic_load(&disk_stands_still) && gettid() == getpid())
+		atomic_store(&asked_from_the_loop, true);
+	else
+		for (atomic_fetch_add(&waits_for_disk, 1); atomic_load(&disk_stands_still);)
+			usleep(1000);
+	return __real_fsync(fd);
+}
+
+/* Whoever waits for a snapshot to be written out waits alone. And what was being rewritten is in it as it was at some moment. */
+static void a_slow_disk_holds_nobody_up(void **state)
+{
+	(void)state;
+	static const char rewrites[] = "i=0; while :; do i=$((i+1)); yes line-$i | head -c 100000 > /root/new; mv /root/new /root/file; done";
+	char parent[37], child[37], snapshot[37];
+	struct taken t = { 0 };
+	struct drive d, of_child;
+
+	random_uuid(parent), random_uuid(child), random_uuid(snapshot);
+	assert_true(create(parent));
+	connect_to(&d, parent);
+	(void)drive_start(&d, &(struct link_run_spec){ .argv = (const char *[]){ "sh", "-c", rewrites, NULL } });
+	assert_true(got_is(drive_sh(&d, "while [ ! -s /root/file ]; do sleep 0.05; done"), 0, "", ""));
+	atomic_store(&waits_for_disk, 0);
+	atomic_store(&disk_stands_still, true);
+	b->ops->snapshot(b, parent, snapshot, false, false, on_snapshot, &t);
+	for (int i = 0; i < 6000 && !t.o.done && atomic_load(&waits_for_disk) == 0; i++)
+		drive_for(&d, 10);
+	bool waited = atomic_load(&waits_for_disk) > 0 && !t.o.done;
+	bool answered = got_is(drive_sh(&d, "echo fine"), 0, "fine\n", "") && create(child) && destroy(child);
+	bool waits = !t.o.done;
+	atomic_store(&disk_stands_still, false);
+	assert_true(finished(&t.o));
+	assert_true(waited && answered && waits);
+	assert_false(atomic_load(&asked_from_the_loop));
+	from = snapshot;
+	random_uuid(child);
+	assert_true(create(child));
+	from = NULL;
+	connect_to(&of_child, child);
+	assert_true(got_is(drive_sh(&of_child, "wc -c < /root/file; sed '$d' /root/file | sort -u | wc -l; sed '$d' /root/file | sort -u | cut -c1-5"), 0,
+			   "100000\n1\nline-\n", ""));
+	drive_done(&of_child);
+	drive_done(&d);
+	assert_true(destroy(parent));
+	assert_true(destroy(child));
+	struct outcome o = { 0 };
+	b->ops->drop_snapshot(b, snapshot, on_done, &o);
+	assert_true(finished(&o));
+}
+
 /* --- what goes wrong --- */
 
 static void a_killed_qemu_is_noticed(void **state)
@@ -514,6 +573,7 @@ int main(void)
 		cmocka_unit_test(copies_differ),
 		cmocka_unit_test(no_copy_changes_the_template),
 		cmocka_unit_test(a_fork_goes_on_with_what_ran),
+		cmocka_unit_test(a_slow_disk_holds_nobody_up),
 		cmocka_unit_test(a_killed_qemu_is_noticed),
 		cmocka_unit_test(a_hung_qemu_is_noticed),
 		cmocka_unit_test(a_dead_guest_is_noticed),

@@ -1,6 +1,6 @@
 #include "base/log.h"
 #include "boundary/vm/ask.h"
-#include "boundary/vm/diskcopy.h"
+#include "boundary/vm/offload.h"
 #include "boundary/vm/snapshot.h"
 #include "boundary/vm/vmdir.h"
 #include "boundary/vm/vm_int.h"
@@ -50,7 +50,7 @@ struct machine *machine_new(struct vm *v, const char *id, int dir)
 
 	m->vm = v;
 	m->dir = dir;
-	m->client = m->state_fd = -EBADF;
+	m->client = m->state_fd = m->ram_fd = -EBADF;
 	snprintf(m->id, sizeof m->id, "%s", id);
 	HASH_ADD_STR(v->machines, id, m);
 	return m;
@@ -69,7 +69,7 @@ static void let_go(struct machine *m)
 	ask_free(take_ptr(&m->ask));
 	if (m->state == MACHINE_WAITING)
 		templates_cancel(m->vm->templates, m);
-	diskcopy_cancel(take_ptr(&m->copy));
+	offload_cancel(take_ptr(&m->copy));
 	vm_snapshot_machine_gone(m);
 }
 
@@ -87,6 +87,7 @@ void machine_forget(struct machine *m)
 	free((void *)(uintptr_t)m->setup.workdir);
 	free(m->image);
 	close_fd(m->state_fd);
+	close_fd(m->ram_fd);
 	close_fd(m->dir);
 	free(m);
 }
@@ -255,10 +256,37 @@ static int launch(struct machine *m, enum vmm_begin begin, int ram, int kernel, 
 	return 0;
 }
 
+static void on_disk_copied(void *ctx, const struct err *why)
+{
+	struct machine *m = ctx;
+	auto_fd int ram = take_fd(&m->ram_fd);
+	struct err e;
+
+	m->copy = NULL;
+	if (why)
+		finish(m, why);
+	else if ((m->state_fd >= 0 ? launch(m, VMM_INCOMING, ram, -EBADF, &e) : machine_boot(m, &e)) < 0)
+		finish(m, &e);
+}
+
+/* from: taken; negative = what the machine is to begin as is not whole. */
+static void copy_disk(struct machine *m, int from)
+{
+	int to = from < 0 ? -EBADF : vmdir_new_disk(m->dir);
+	struct err e;
+
+	if (to >= 0) {
+		m->copy = offload_disk_copy(m->vm->qemu.loop, from, to, on_disk_copied, m);
+		return;
+	}
+	(void)err_set(&e, ERR_UNAVAILABLE, EIO, from < 0 ? "what it begins as is damaged: its disk or its memory is missing" : "make the sandbox's disk");
+	close_fd(from);
+	finish(m, &e);
+}
+
 static void on_template(void *ctx, const struct err *why, const struct template *t)
 {
 	struct machine *m = ctx;
-	struct err e;
 
 	m->state = MACHINE_LAUNCHING; /* it waits for no template any more */
 	if (why) {
@@ -267,12 +295,9 @@ static void on_template(void *ctx, const struct err *why, const struct template 
 	}
 	auto_free char *path = xasprintf("/proc/self/fd/%d", t->state);
 	m->state_fd = open(path, O_RDONLY | O_CLOEXEC); /* an offset of its own */
+	m->ram_fd = fcntl(t->ram, F_DUPFD_CLOEXEC, 3);
 	snprintf(m->template, sizeof m->template, "%s", t->key);
-	int r = m->state_fd < 0 ? err_sys(&e, ERR_UNAVAILABLE, errno, "open the template's state") : vmdir_copy_disk(m->dir, t->disk, &e);
-	if (r == 0)
-		r = launch(m, VMM_INCOMING, t->ram, -EBADF, &e);
-	if (r < 0)
-		finish(m, &e);
+	copy_disk(m, m->state_fd >= 0 && m->ram_fd >= 0 ? fcntl(t->disk, F_DUPFD_CLOEXEC, 3) : -EBADF);
 }
 
 static void want_template(struct machine *m, template_fn done)
@@ -319,33 +344,14 @@ int machine_boot(struct machine *m, struct err *e)
 	return 0;
 }
 
-static void on_disk_copied(void *ctx, const struct err *why)
-{
-	struct machine *m = ctx;
-	struct err e;
-
-	m->copy = NULL;
-	if (why)
-		finish(m, why);
-	else if ((m->state_fd >= 0 ? launch(m, VMM_INCOMING, -EBADF, -EBADF, &e) : machine_boot(m, &e)) < 0)
-		finish(m, &e);
-}
-
 void machine_make_from(struct machine *m, int folder, bool with_memory)
 {
 	auto_fd int from = folder;
-	int disk = openat(from, "disk", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	struct err e;
+	auto_fd int disk = openat(from, "disk", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 
 	m->state = MACHINE_WAITING;
 	m->state_fd = with_memory ? openat(from, "state", O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -EBADF;
-	if (disk >= 0 && (!with_memory || m->state_fd >= 0)) {
-		m->copy = diskcopy_new(m->vm->qemu.loop, disk, m->dir, on_disk_copied, m);
-		return;
-	}
-	(void)err_set(&e, ERR_UNAVAILABLE, EIO, "the snapshot is damaged: its disk or its memory is missing");
-	close_fd(disk);
-	finish(m, &e);
+	copy_disk(m, !with_memory || m->state_fd >= 0 ? take_fd(&disk) : -EBADF);
 }
 
 /* Of its network device: the same over stop and start. "Locally administered", and of one station. */

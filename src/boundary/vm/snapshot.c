@@ -1,7 +1,7 @@
 #include "boundary/vm/snapshot.h"
 
 #include "boundary/vm/ask.h"
-#include "boundary/vm/diskcopy.h"
+#include "boundary/vm/offload.h"
 #include "boundary/vm/vmdir.h"
 #include "boundary/vm/vmm.h"
 
@@ -15,10 +15,11 @@
 
 /* Theory of operation.
  *
- *   SAVING (stopped; QEMU writes its memory) -> COPYING (its disk; then it goes on) -> [SETTLING (a copy of it is asked to SYNC)] -> told
- *   a stopped sandbox:                          COPYING                                                                             -> told
+ *   SAVING (stopped; QEMU writes its memory) -> COPYING (its disk; then it goes on) -> [SETTLING (a copy of it is asked to SYNC)] -> KEEPING -> told
+ *   a stopped sandbox:                          COPYING                                                                             -> KEEPING -> told
  *
- * The machine's end fails what is SAVING or COPYING. SETTLING has all it needs. The machine's folder says "held" from before it is stopped
+ * The machine's end fails what is SAVING or COPYING. SETTLING and KEEPING (it is written out and gets its name, or is removed) have all
+ * they need. The machine's folder says "held" from before it is stopped
  * until it goes on, for the sake of a daemon that comes after us. */
 
 enum { SETTLE_MS = 60000 };
@@ -36,13 +37,16 @@ struct taking {
 	struct snapshot_meta meta;
 	char *image;
 	double cpus;
-	struct diskcopy *copy;
+	struct offload *copy, *keeping;
+	const struct keeping *kept;
 	struct qemu *qemu; /* of the copy that settles the disk */
 	struct ask *ask;
 	bool settled;
 	struct err why;
 };
 
+/* The first are those of a whole one. */
+enum { KEPT_FILES = 3 };
 static const char *const files[] = { "meta", "disk", "state", "guest", "qmp", "vmm", "id", "meta.new", "vmm.new", "id.new" };
 
 static char *path_of(const char *data, const char *prefix, const char *snapshot)
@@ -75,62 +79,119 @@ static void let_machine_go(struct taking *t)
 		qemu_call(m->qemu, "cont", NULL, -EBADF, NULL, NULL);
 }
 
-static void unlink_taking(struct taking *t)
-{
-	struct taking **at = &t->vm->takings;
-
-	while (*at != t)
-		at = &(*at)->next;
-	*at = t->next;
-}
-
 static uint64_t bytes_of(int dir)
 {
 	struct stat st;
 	uint64_t n = 0;
 
-	for (size_t i = 1; i <= 2; i++)
+	for (size_t i = 1; i < KEPT_FILES; i++)
 		if (fstatat(dir, files[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
 			n += (uint64_t)st.st_blocks * 512;
 	return n;
 }
 
-static int settle_in(struct taking *t, struct err *e)
-{
-	char text[200];
-	auto_free char *path = path_of(t->vm->data, "", t->id);
+/* The last step, and the one that waits for the disk: a thread's. */
+struct keeping {
+	int dir;
+	bool good, passing, memory; /* not good: it is removed */
+	char *folder, *path, *to, meta[200];
+	uint64_t bytes; /* result */
+};
 
-	snprintf(text, sizeof text, "1 %llu %llu %u %d", (unsigned long long)t->meta.memory_mib, (unsigned long long)t->meta.disk_mib, t->meta.cpus,
-		 t->meta.with_memory);
-	int r = vmdir_write(t->dir, "meta", text);
-	if (r == 0 && ((!t->passing && syncfs(t->dir) < 0) || rename(t->path, path) < 0))
+static int write_out(int dir)
+{
+	for (size_t i = 0; i < KEPT_FILES; i++) {
+		auto_fd int fd = openat(dir, files[i], O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+		if (fd >= 0 ? fsync(fd) < 0 : errno != ENOENT)
+			return -errno;
+	}
+	return fsync(dir) < 0 ? -errno : 0;
+}
+
+static int put_in_place(const struct keeping *k)
+{
+	for (size_t i = k->memory ? KEPT_FILES : KEPT_FILES - 1; i < ARRAY_LEN(files); i++) /* what was for the taking only */
+		(void)unlinkat(k->dir, files[i], 0);
+	int r = vmdir_write(k->dir, "meta", k->meta);
+
+	if (r == 0 && !k->passing)
+		r = write_out(k->dir);
+	if (r == 0 && rename(k->path, k->to) < 0)
 		r = -errno;
+	auto_fd int folder = r < 0 || k->passing ? -EBADF : open(k->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return folder >= 0 && fsync(folder) < 0 ? -errno : r;
+}
+
+static int run_keeping(void *work, struct err *e)
+{
+	struct keeping *k = work;
+	int r = k->good ? put_in_place(k) : 0;
+
+	k->bytes = bytes_of(k->dir);
+	if (!k->good || r < 0)
+		remove_folder(faccessat(AT_FDCWD, k->path, F_OK, 0) == 0 ? k->path : k->to);
 	return r < 0 ? err_sys(e, ERR_UNAVAILABLE, -r, "put the snapshot in its place") : 0;
 }
 
-/* Told, and gone. Not from within a callback of the copy's own monitor. */
-static void end(struct taking *t, const struct err *why)
+static void release_keeping(void *work)
 {
+	struct keeping *k = work;
+
+	close_fd(k->dir);
+	free(k->folder);
+	free(k->path);
+	free(k->to);
+	free(k);
+}
+
+static void tell(struct taking *t, uint64_t bytes)
+{
+	struct taking **at = &t->vm->takings;
 	boundary_snapshot_fn done = t->done;
 	void *ctx = t->ctx;
-	struct err e = why ? *why : (struct err){ 0 };
+	struct err why = t->why;
 
-	let_machine_go(t);
-	if (!e.kind && settle_in(t, &e) == 0)
-		e.kind = 0;
-	uint64_t bytes = bytes_of(t->dir);
-	if (e.kind)
-		remove_folder(t->path);
-	unlink_taking(t);
-	diskcopy_cancel(t->copy);
-	ask_free(take_ptr(&t->ask));
-	qemu_free(take_ptr(&t->qemu));
-	close_fd(t->dir);
-	close_fd(t->disk);
+	while (*at != t)
+		at = &(*at)->next;
+	*at = t->next;
 	free(t->path);
 	free(t->image);
 	free(t);
-	done(ctx, e.kind ? &e : NULL, e.kind ? 0 : bytes);
+	done(ctx, why.kind ? &why : NULL, why.kind ? 0 : bytes);
+}
+
+static void on_kept(void *ctx, const struct err *e)
+{
+	struct taking *t = ctx;
+
+	if (e && !t->why.kind)
+		t->why = *e;
+	tell(t, t->kept->bytes);
+}
+
+/* All that it holds but its folder. Not from within a callback of the copy's own monitor. */
+static void let_all_go(struct taking *t)
+{
+	let_machine_go(t);
+	offload_cancel(take_ptr(&t->copy));
+	ask_free(take_ptr(&t->ask));
+	qemu_free(take_ptr(&t->qemu));
+	t->disk = close_fd(t->disk);
+	t->dir = close_fd(t->dir);
+}
+
+static void end(struct taking *t, const struct err *why)
+{
+	struct keeping *k = xcalloc(1, sizeof *k);
+
+	t->why = why ? *why : (struct err){ 0 };
+	*k = (struct keeping){ .dir = take_fd(&t->dir), .good = !why, .passing = t->passing, .memory = t->meta.with_memory, .folder = path_of(t->vm->data, "", ""),
+			       .path = xstrdup(t->path), .to = path_of(t->vm->data, "", t->id) };
+	snprintf(k->meta, sizeof k->meta, "1 %llu %llu %u %d", (unsigned long long)t->meta.memory_mib, (unsigned long long)t->meta.disk_mib, t->meta.cpus,
+		 t->meta.with_memory);
+	let_all_go(t);
+	t->kept = k;
+	t->keeping = offload_new(t->vm->qemu.loop, run_keeping, release_keeping, k, on_kept, t);
 }
 
 /* --- settling the disk --- */
@@ -151,8 +212,6 @@ static void on_copy_ended(void *ctx, const struct err *why)
 	struct taking *t = ctx;
 	struct err e = t->why.kind ? t->why : *why;
 
-	for (size_t i = 2; i < ARRAY_LEN(files); i++)
-		(void)unlinkat(t->dir, files[i], 0);
 	err_prefix(&e, "the disk could not be brought to a state of its own");
 	end(t, t->settled ? NULL : &e);
 }
@@ -231,7 +290,15 @@ static void on_copied(void *ctx, const struct err *e)
 
 static void copy_disk(struct taking *t)
 {
-	t->copy = diskcopy_new(t->vm->qemu.loop, take_fd(&t->disk), t->dir, on_copied, t);
+	int to = vmdir_new_disk(t->dir);
+	struct err e;
+
+	if (to >= 0) {
+		t->copy = offload_disk_copy(t->vm->qemu.loop, take_fd(&t->disk), to, on_copied, t);
+		return;
+	}
+	(void)err_sys(&e, ERR_UNAVAILABLE, -to, "make the snapshot's disk");
+	end(t, &e);
 }
 
 static void fail_saving(struct taking *t, const char *what)
@@ -290,10 +357,8 @@ void vm_snapshot_machine_gone(struct machine *m)
 	m->taking = NULL;
 	t->m = NULL;
 	(void)err_set(&t->why, ERR_GONE, ESRCH, "the sandbox has ended while the snapshot was taken");
-	if (!t->copy) {
-		struct err e = t->why;
-		end(t, &e);
-	}
+	if (!t->copy)
+		end(t, &t->why);
 }
 
 static int begin(struct vm *v, const char *id, const char *snapshot, bool memory, bool passing, struct taking **ret, struct err *e)
@@ -380,9 +445,37 @@ int vm_snapshot_open(const struct vm *v, const char *snapshot, struct snapshot_m
 	return take_fd(&dir);
 }
 
+struct dropping {
+	struct vm *vm;
+	struct dropping *next;
+	struct offload *work;
+	boundary_done_fn done;
+	void *ctx;
+};
+
+static int run_drop(void *work, struct err *e)
+{
+	const char *path = work;
+
+	remove_folder(path);
+	return access(path, F_OK) == 0 ? err_set(e, ERR_UNAVAILABLE, EIO, "the snapshot's folder could not be removed") : 0;
+}
+
+static void on_dropped(void *ctx, const struct err *e)
+{
+	struct dropping *d = ctx, **at = &d->vm->droppings;
+	struct dropping was = *d;
+
+	while (*at != d)
+		at = &(*at)->next;
+	*at = d->next;
+	free(d);
+	was.done(was.ctx, e);
+}
+
 void vm_drop_snapshot(struct boundary *b, const char *snapshot, boundary_done_fn done, void *ctx)
 {
-	const struct vm *v = container_of(b, struct vm, base);
+	struct vm *v = container_of(b, struct vm, base);
 	struct err e;
 
 	if (!vmdir_id_valid(snapshot)) {
@@ -390,11 +483,10 @@ void vm_drop_snapshot(struct boundary *b, const char *snapshot, boundary_done_fn
 		done(ctx, &e);
 		return;
 	}
-	auto_free char *path = path_of(v->data, "", snapshot);
-	remove_folder(path);
-	if (access(path, F_OK) == 0)
-		(void)err_set(&e, ERR_UNAVAILABLE, EIO, "the snapshot's folder could not be removed");
-	done(ctx, access(path, F_OK) == 0 ? &e : NULL);
+	struct dropping *d = xcalloc(1, sizeof *d);
+	*d = (struct dropping){ v, v->droppings, NULL, done, ctx };
+	v->droppings = d;
+	d->work = offload_new(v->qemu.loop, run_drop, free, path_of(v->data, "", snapshot), on_dropped, d);
 }
 
 void vm_list_snapshots(struct boundary *b, boundary_snapshots_fn done, void *ctx)
@@ -438,6 +530,7 @@ void vm_snapshots_sweep(struct vm *v)
 		closedir(d);
 }
 
+/* What a thread is at becomes whole, or not; nobody who comes after us will know it. */
 void vm_snapshots_close(struct vm *v)
 {
 	struct err e;
@@ -447,7 +540,17 @@ void vm_snapshots_close(struct vm *v)
 		struct taking *t = v->takings;
 		if (t->qemu)
 			qemu_kill(t->qemu);
-		end(t, &e);
+		if (t->keeping)
+			offload_cancel(t->keeping);
+		else
+			remove_folder(t->path);
+		let_all_go(t);
+		t->why = e;
+		tell(t, 0);
+	}
+	while (v->droppings) {
+		offload_cancel(v->droppings->work);
+		on_dropped(v->droppings, &e);
 	}
 }
 

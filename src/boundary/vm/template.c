@@ -224,7 +224,7 @@ static void on_stored(void *ctx, int r, const struct transfer_file files[TRANSFE
 		template_folder_remove(e->path);
 	}
 	free(take_ptr(&e->path));
-	transfer_free(take_ptr(&e->transfer));
+	e->transfer = NULL;
 	close_files(e);
 }
 
@@ -284,7 +284,7 @@ static void on_loaded(void *ctx, int r, const struct transfer_file files[TRANSFE
 	for (size_t i = 0; i < TRANSFER_FILES && r == 0; i++)
 		if (!streq(files[i].sum, e->sums.v[i]))
 			r = -EBADMSG;
-	transfer_free(take_ptr(&e->transfer));
+	e->transfer = NULL;
 	if (r == 0)
 		r = template_seal(e->t.ram);
 	if (r == 0)

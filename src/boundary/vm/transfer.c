@@ -1,6 +1,9 @@
 #include "boundary/vm/transfer.h"
 
+#include "boundary/vm/offload.h"
+
 #include <errno.h>
+#include <fcntl.h>
 #include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,9 +11,10 @@
 enum { PAGE = 4096, BLOCK = 256 * 1024 };
 
 struct transfer {
-	uv_idle_t idle;
+	struct offload *offload;
 	struct transfer_file files[TRANSFER_FILES];
 	unsigned at;
+	int r; /* 1: it was the last */
 	off_t offset, size;
 	EVP_MD_CTX *md; /* of the file at work, or NULL before it */
 	transfer_fn done;
@@ -86,42 +90,51 @@ static int step(struct transfer *t)
 	return r;
 }
 
-static void on_idle(uv_idle_t *h)
+static int run(void *work, struct err *e)
 {
-	struct transfer *t = h->data;
-	int r = 0;
+	struct transfer *t = work;
 
-	for (int i = 0; i < 4 && r == 0; i++)
-		r = step(t);
-	if (r == 0)
-		return;
-	uv_idle_stop(h);
-	t->done(t->ctx, MIN(r, 0), t->files);
+	while (t->r == 0)
+		t->r = step(t);
+	return t->r < 0 ? err_sys(e, ERR_UNAVAILABLE, -t->r, "copy a template's files") : 0;
 }
 
-static void on_closed(uv_handle_t *h)
+static void release(void *work)
 {
-	struct transfer *t = h->data;
+	struct transfer *t = work;
 
+	for (size_t i = 0; i < TRANSFER_FILES; i++) {
+		close_fd(t->files[i].from);
+		close_fd(t->files[i].to);
+	}
 	EVP_MD_CTX_free(t->md);
 	free(t);
+}
+
+static void on_done(void *ctx, const struct err *e)
+{
+	struct transfer *t = ctx;
+
+	(void)e; /* cancelled by nobody, so r is set */
+	t->done(t->ctx, MIN(t->r, 0), t->files);
 }
 
 struct transfer *transfer_new(uv_loop_t *loop, const struct transfer_file files[TRANSFER_FILES], transfer_fn done, void *ctx)
 {
 	struct transfer *t = xcalloc(1, sizeof *t);
 
-	memcpy(t->files, files, sizeof t->files);
+	for (size_t i = 0; i < TRANSFER_FILES; i++) { /* they may be closed here while the thread still has them */
+		t->files[i].from = fcntl(files[i].from, F_DUPFD_CLOEXEC, 3);
+		t->files[i].to = files[i].to < 0 ? -EBADF : fcntl(files[i].to, F_DUPFD_CLOEXEC, 3);
+	}
 	t->done = done;
 	t->ctx = ctx;
-	uv_idle_init(loop, &t->idle);
-	t->idle.data = t;
-	uv_idle_start(&t->idle, on_idle);
+	t->offload = offload_new(loop, run, release, t, on_done, t);
 	return t;
 }
 
 void transfer_free(struct transfer *t)
 {
 	if (t)
-		uv_close((uv_handle_t *)&t->idle, on_closed);
+		offload_cancel(t->offload);
 }

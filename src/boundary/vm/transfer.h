@@ -1,4 +1,4 @@
-/* A template's files from where they are to where they shall be, with a hash over each, a little in every turn of the loop. */
+/* A template's files from where they are to where they shall be, with a hash over each, by a thread of the loop's pool. */
 #ifndef CAISSON_BOUNDARY_VM_TRANSFER_H
 #define CAISSON_BOUNDARY_VM_TRANSFER_H
 
@@ -16,6 +16,6 @@ struct transfer;
 typedef void (*transfer_fn)(void *ctx, int r, const struct transfer_file files[TRANSFER_FILES]); /* r: 0 or a negative errno */
 /* `to` files get the same size. */
 struct transfer *transfer_new(uv_loop_t *loop, const struct transfer_file files[TRANSFER_FILES], transfer_fn done, void *ctx);
-void transfer_free(struct transfer *t); /* after the call, or instead of it */
+void transfer_free(struct transfer *t); /* instead of the call, after which it is gone by itself */
 
 #endif

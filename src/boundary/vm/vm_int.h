@@ -19,7 +19,8 @@ struct vm {
 	uint64_t tsc_khz;
 	struct templates *templates;
 	struct machine *machines;
-	struct taking *takings; /* snapshot.h */
+	struct taking *takings;  /* snapshot.h */
+	struct dropping *droppings;
 };
 
 enum machine_state { MACHINE_WAITING, MACHINE_LAUNCHING, MACHINE_BOOTING, MACHINE_RUNNING, MACHINE_SYNCING, MACHINE_ENDING };
@@ -42,9 +43,9 @@ struct machine {
 	bool remove, ephemeral, paused, network;
 	bool between;                   /* nobody can have left something half said on its line */
 	struct taking *taking;          /* of a snapshot that holds it */
-	struct diskcopy *copy;          /* of the snapshot's disk that it begins with */
+	struct offload *copy;           /* of the disk that it begins with: a template's or a snapshot's */
 	char template[TEMPLATE_KEY + 1]; /* what it is a copy of, until it has answered; else "" */
-	int state_fd;                   /* of that template, or of a snapshot, until QEMU has it */
+	int state_fd, ram_fd;           /* of that template, or of a snapshot, until QEMU has it; a snapshot has no ram_fd */
 	struct err why;                 /* of a start that has failed; kind 0 = QEMU has ended by itself */
 	struct guest_setup setup;       /* strings ours */
 	struct resources resources;

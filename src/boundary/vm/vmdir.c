@@ -52,9 +52,16 @@ int vmdir_remove(const char *data, const char *id, struct err *e)
 	return dir < 0 || rmdir(path) < 0 ? err_sys(e, ERR_UNAVAILABLE, dir < 0 ? -dir : errno, "remove what is left of the sandbox") : 0;
 }
 
+int vmdir_new_disk(int dir)
+{
+	int fd = openat(dir, "disk", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	return fd < 0 ? -errno : fd;
+}
+
 int vmdir_make_disk(int dir, uint64_t mib, struct err *e)
 {
-	auto_fd int fd = openat(dir, "disk", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	auto_fd int fd = vmdir_new_disk(dir);
 
 	return fd < 0 || ftruncate(fd, (off_t)(mib << 20)) < 0 ? err_sys(e, ERR_UNAVAILABLE, errno, "make the sandbox's disk") : 0;
 }
@@ -78,17 +85,16 @@ static int copy_data(int from, int to, off_t size)
 	return data < 0 && errno != ENXIO ? -errno : 0;
 }
 
-int vmdir_copy_disk(int dir, int from, struct err *e)
+int vmdir_fill_disk(int to, int from, struct err *e)
 {
-	auto_fd int to = openat(dir, "disk", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	struct stat st;
-	int r = to < 0 || fstat(from, &st) < 0 ? -errno : 0;
+	int r = fstat(from, &st) < 0 ? -errno : 0;
 
 	if (r == 0 && ioctl(to, FICLONE, from) == 0)
 		return 0;
 	if (r == 0)
 		r = ftruncate(to, st.st_size) < 0 ? -errno : copy_data(from, to, st.st_size);
-	return r < 0 ? err_sys(e, ERR_UNAVAILABLE, -r, "copy the template's disk") : 0;
+	return r < 0 ? err_sys(e, ERR_UNAVAILABLE, -r, "copy a disk") : 0;
 }
 
 /* By way of the folder's descriptor: a path may be longer than the address of a socket. */

@@ -21,7 +21,8 @@ int vmdir_open(const char *data, const char *id);
 int vmdir_remove(const char *data, const char *id, struct err *e); /* also when there is nothing */
 
 int vmdir_make_disk(int dir, uint64_t mib, struct err *e); /* the empty file */
-int vmdir_copy_disk(int dir, int from, struct err *e);      /* a sparse copy */
+int vmdir_new_disk(int dir);                               /* the same of no size yet, open for writing; or a negative errno */
+int vmdir_fill_disk(int to, int from, struct err *e);      /* with a sparse copy. May wait for a disk: see offload.h */
 /* In place of whatever was there under the name. A socket that listens; one that is connected, non-blocking; or a negative errno. */
 int vmdir_listen(int dir, const char *name);
 int vmdir_connect(int dir, const char *name);
