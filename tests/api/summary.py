@@ -33,5 +33,7 @@ def pytest_unconfigure(config):
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter:
         stats = reporter.stats
+        for report in stats.get("skipped", []):  # (file, line, "Skipped: why")
+            print(f"skip {report.nodeid}: {report.longrepr[2].removeprefix('Skipped: ')}")
         failed = len(stats.get("failed", [])) + len(stats.get("error", []))
         print(f"{len(stats.get('passed', []))} passed, {failed} failed")

@@ -152,7 +152,7 @@ class Drive:
                 pass
         return left
 
-    def nothing_left(self, within=5):
+    def nothing_left(self, within=30):
         until = time.time() + within
         while (left := self.leftovers()) and time.time() < until:
             time.sleep(0.05)
@@ -220,5 +220,8 @@ def main(modules):
             else:
                 passed += 1
                 print(f"ok {name}", flush=True)
+    for close in (getattr(module, "close", None) for module in modules):
+        if close:
+            close()
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
