@@ -248,12 +248,12 @@ enum placed sign_request(const struct key *k, struct place *p)
 	struct str hash = { 0 };
 	auto_buf struct buf text;
 
+	buf_init(&text, 256 << 10);
 	if (count != 1 || !date || !read_claim(f->value, &c))
 		return place_refuse(p, k, 400, "a signed request needs one Authorization and X-Amz-Date");
 	enum placed v = body_hash(k, p, &hash);
 	if (v != PLACED)
 		return v;
-	buf_init(&text, 256 << 10);
 	if (!canonical(&text, p, &c, hash) || !sha256_hex(buf_str(&text), digest))
 		return place_refuse(p, k, 400, "the request cannot be signed: a signed field is missing, or it is too long");
 	buf_reset(&text);

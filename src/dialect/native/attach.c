@@ -99,10 +99,10 @@ static void on_end(void *ctx, const struct run_view *v)
 {
 	struct attach *a = ctx;
 	auto_buf struct buf b;
+	buf_init(&b, JSON_REPLY_MAX);
 	a->ended = true;
 	if (!a->s)
 		return;
-	buf_init(&b, JSON_REPLY_MAX);
 	struct jout j = { .b = &b };
 	jout_object(&j, NULL);
 	jout_z(&j, "type", "end");
