@@ -67,19 +67,6 @@ static void refuse(struct conn *c, struct place *p)
 
 /* --- requests --- */
 
-/* Host is the name that this connection was opened for, with its port or without. */
-static bool host_agrees(const struct conn *c, struct str host)
-{
-	char text[POLICY_NAME_MAX + 1], port[8];
-	const char *colon = memchr(host.p, ':', host.n);
-	struct str name = { host.p, colon ? (size_t)(colon - host.p) : host.n };
-
-	snprintf(port, sizeof port, "%u", c->port);
-	if (colon && !str_eqz((struct str){ colon + 1, host.n - name.n - 1 }, port))
-		return false;
-	return name_canonical(name, text) == 0 && name.p[name.n - 1] != '.' && streq(text, c->name);
-}
-
 /* Why a head is not carried, whatever secrets it has; NULL = it is. */
 static const char *objection(const struct conn *c, const struct http_head *h, int *ret_status)
 {
@@ -92,7 +79,7 @@ static const char *objection(const struct conn *c, const struct http_head *h, in
 		return "an upgrade that could not be followed";
 	*ret_status = 421;
 	struct str host = http_get(h, "Host");
-	if (!host.p || host.n == 0 || !host_agrees(c, host))
+	if (!host.p || !opened_for(c, host))
 		return "another host than the one that this connection is for";
 	return NULL;
 }

@@ -83,9 +83,22 @@ void refusal_body(const char *kind, const char *message, struct buf *out)
 
 /* --- connections --- */
 
+bool opened_for(const struct conn *c, struct str authority)
+{
+	char text[POLICY_NAME_MAX + 1], port[8];
+	const char *colon = authority.n ? memchr(authority.p, ':', authority.n) : NULL;
+	struct str name = { authority.p, colon ? (size_t)(colon - authority.p) : authority.n };
+
+	snprintf(port, sizeof port, "%u", c->port);
+	if (colon && !str_eqz((struct str){ colon + 1, authority.n - name.n - 1 }, port))
+		return false;
+	return name.n && name_canonical(name, text) == 0 && name.p[name.n - 1] != '.' && streq(text, c->name);
+}
+
 static void conn_free(struct conn *c)
 {
 	http1_free(c->http1);
+	http2_free(c->http2);
 	free(c);
 }
 
@@ -116,14 +129,14 @@ void opened_cut(struct conn *c)
 	opened_end(c);
 }
 
-/* The true host cannot be spoken to: the client is told so in the plainest HTTP it offers. */
+/* The true host cannot be spoken to: the client is told so in the plainest HTTP it speaks. */
 static void refuse_upstream(struct conn *c)
 {
 	char room[160];
 
 	snprintf(c->refusal, sizeof c->refusal, "%.150s", tls_reason(&c->server, room));
 	log_info("name=%s port=%u msg=\"the host cannot be spoken to: %s\"", c->name, c->port, c->refusal);
-	snprintf(c->protocol, sizeof c->protocol, "%s", "http/1.1");
+	snprintf(c->protocol, sizeof c->protocol, "%s", c->offers && !offers(c, HTTP11) ? HTTP2 : HTTP11);
 }
 
 static bool step_upstream(struct conn *c)
@@ -163,7 +176,10 @@ static bool step_accept(struct conn *c)
 	}
 	c->state = CONN_OPEN;
 	c->deadline_ms = 0;
-	c->http1 = http1_new(c);
+	if (streq(c->protocol, HTTP2))
+		c->http2 = http2_new(c);
+	else
+		c->http1 = http1_new(c);
 	return true;
 }
 
@@ -194,7 +210,7 @@ static bool step_open(struct conn *c)
 		opened_kill(c);
 		return false;
 	}
-	moved |= http1_run(c);
+	moved |= c->http2 ? http2_run(c) : http1_run(c);
 	if (c->state == CONN_DEAD)
 		return false;
 	moved |= side_flush(&c->client);

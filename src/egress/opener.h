@@ -7,13 +7,15 @@
  *   HELLO     the client's first message is read and set aside
  *   UPSTREAM  the true host is spoken to: its certificate must be good for the name that the client asked for, by the host's own trust store
  *   ACCEPT    the client is answered with a certificate of our own for that name, and with the protocol that the true host chose
- *   OPEN      requests and answers pass (http1.c); every head is judged by place.h, bodies stream
+ *   OPEN      requests and answers pass (http1.c, http2.c); every head is judged by place.h, bodies stream
  *   LINGER    an answer of ours is the last; what the client still sends is dropped for a moment, so that it reads it
  *
- * Only HTTP/1.1 is offered to either side, and no request crosses to another connection. Whatever fails closes.
+ * HTTP/1.1 and HTTP/2 are offered to the host as far as the client offers them, and none is made of the other; no request crosses to another
+ * connection. Whatever fails closes.
  *
  * opener.c  the loop, orders, connections      tls.c    certificates and the two ends
- * http1.c   what passes                         cage.c   giving everything up */
+ * http1.c   what passes                         http2.c, http2-head.c   the same in HTTP/2
+ * cage.c    giving everything up */
 #ifndef CAISSON_EGRESS_OPENER_H
 #define CAISSON_EGRESS_OPENER_H
 

@@ -14,6 +14,8 @@
 #define ROOM	  (64U << 10)  /* of plain bytes that wait for one side; more is not read from the other */
 #define OUT_MAX	  (256U << 10) /* a piece and a head may come on top */
 #define LEAVES_MAX 64
+#define HTTP11	   "http/1.1" /* as TLS calls them (ALPN) */
+#define HTTP2	   "h2"
 
 struct conn;
 struct side;
@@ -39,6 +41,7 @@ struct side { /* one of the two TLS connections */
 enum conn_state { CONN_HELLO, CONN_UPSTREAM, CONN_ACCEPT, CONN_OPEN, CONN_LINGER, CONN_DEAD };
 
 struct http1;
+struct http2;
 struct conn {
 	struct opener *o;
 	enum conn_state state;
@@ -50,7 +53,8 @@ struct conn {
 	bool offers;		   /* it has sent a list at all */
 	char protocol[16];	   /* the one chosen, or empty */
 	char refusal[160];	   /* why the true host is not spoken to; every request is answered with it */
-	struct http1 *http1;
+	struct http1 *http1; /* or: */
+	struct http2 *http2;
 	uint64_t deadline_ms; /* 0 = none */
 	bool queued;
 	bool cut; /* the end is not a proper one: it is not said to be */
@@ -70,6 +74,8 @@ struct opener {
 	struct conn *conns, *run, *dead;
 	size_t n_conns;
 	uint32_t events_lost;
+	size_t kept;	 /* bytes that wait in streams of HTTP/2 */
+	unsigned n_wide; /* directions of such connections that have a larger window */
 	SSL_CTX *to_client, *to_server;
 	X509 *deputy;
 	EVP_PKEY *deputy_key, *leaf_key;
@@ -82,11 +88,14 @@ void opened_run(struct conn *c);
 void opened_kill(struct conn *c);		   /* at once, without a word */
 void opened_end(struct conn *c);		   /* after what waits has been sent */
 void opened_cut(struct conn *c);		   /* the same, and whoever reads sees that something is missing */
+/* Is it the name that this connection was opened for, with its port or without? */
+bool opened_for(const struct conn *c, struct str authority);
 void opener_tell(struct conn *c, const struct place *p, bool allowed);
 
 /* tls.c */
 int tls_open(struct opener *o);			/* before everything is given up: reads the host's trust store */
 int tls_take_keys(struct opener *o);		/* of o->keys */
+bool offers(const struct conn *c, const char *protocol); /* does the client? */
 int side_open(struct conn *c, struct side *s, bool client);
 void side_close(struct side *s);
 int side_handshake(struct side *s);		/* 1 = over, 0 = waits, negative = failed */
@@ -100,6 +109,11 @@ const char *tls_reason(struct side *s, char room[static 160]); /* why a handshak
 struct http1 *http1_new(struct conn *c);
 void http1_free(struct http1 *h);
 bool http1_run(struct conn *c); /* moved? */
+
+/* http2.c */
+struct http2 *http2_new(struct conn *c);
+void http2_free(struct http2 *h);
+bool http2_run(struct conn *c); /* moved? */
 
 /* Answers of ours. Appended to out, which is to be buf_done. */
 void refusal_body(const char *kind, const char *message, struct buf *out);

@@ -296,7 +296,7 @@ static bool has_stranger(const struct place *p)
 static void ask_for_plain_answer(struct place *p)
 {
 	for (size_t i = 0; i < p->n; i++)
-		if (str_eq_nocase(p->fields[i].name, STR("Accept-Encoding"))) {
+		if (str_eq_nocase(p->fields[i].name, STR("Accept-Encoding")) || str_eq_nocase(p->fields[i].name, STR("grpc-accept-encoding"))) {
 			free(p->fields[i].fresh);
 			p->fields[i].fresh = xstrdup("identity");
 		}

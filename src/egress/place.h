@@ -19,6 +19,7 @@ struct place {
 	struct str method, target; /* "/path?query", as sent */
 	struct place_field *fields;
 	size_t n;
+	bool body_unseen; /* there may be one whatever the fields say (HTTP/2) */
 	struct str body_hash; /* hex SHA-256 of the whole body when it is known; p NULL = not */
 	/* out */
 	char *fresh_target;	 /* heap, or NULL */

@@ -211,7 +211,7 @@ static enum placed body_hash(const struct key *k, struct place *p, struct str *r
 		*ret = f->value;
 	else if (p->body_hash.p)
 		*ret = p->body_hash;
-	else if (!place_find(p, "Transfer-Encoding", NULL) && (!length || str_eqz(length->value, "0")))
+	else if (!p->body_unseen && !place_find(p, "Transfer-Encoding", NULL) && (!length || str_eqz(length->value, "0")))
 		*ret = STR(EMPTY_HASH);
 	else
 		return PLACE_NEEDS_BODY;

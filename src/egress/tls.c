@@ -14,15 +14,17 @@ enum { PAST_DAYS = 30 /* a clone may wake with an old clock */, LEAF_DAYS = 30, 
 
 /* --- what is carried --- */
 
-static const struct {
-	const char *name;
-	size_t n;
-} carried[] = { { "http/1.1", 8 } };
-
 static bool is_carried(const unsigned char *p, size_t n)
 {
-	for (size_t i = 0; i < ARRAY_LEN(carried); i++)
-		if (n == carried[i].n && memcmp(p, carried[i].name, n) == 0)
+	struct str name = { (const char *)p, n };
+
+	return str_eqz(name, HTTP11) || str_eqz(name, HTTP2);
+}
+
+bool offers(const struct conn *c, const char *protocol)
+{
+	for (size_t at = 0; at < c->n_offered; at += 1U + c->offered[at])
+		if (str_eqz((struct str){ (const char *)c->offered + at + 1, c->offered[at] }, protocol))
 			return true;
 	return false;
 }

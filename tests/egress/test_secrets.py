@@ -139,6 +139,15 @@ def test_secret_arrives_and_is_never_seen(w):
         assert t.up.bodies[-2].decode() == t.made["placeholder"]
 
 
+def test_secret_to_a_host_that_has_only_ipv6(w):
+    with Set(w, allow=["six.wild.test:8443"], hosts=["*.wild.test:8443"]) as t:
+        t.ask("import socket\n"
+              "assert {i[0] for i in socket.getaddrinfo('six.wild.test', 8443)} == {socket.AF_INET6}\n"
+              "assert ask(host='six.wild.test', Authorization='Bearer ' + K)[0] == 200\n"
+              "s, h, b = ask(host='six.wild.test', Authorization='Bearer ' + K, Host='a.wild.test'); assert s == 421, (s, b)\n")
+        assert t.up.field("Authorization") == "Bearer " + CANARY and len(t.up.heads) == 1, t.up.heads
+
+
 def test_secret_in_basic_query_and_fields(w):
     with Set(w, headers=["X-Api-Key"], query=["key"], basic=True) as t:
         t.ask("import base64\n"

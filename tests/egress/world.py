@@ -232,7 +232,7 @@ class World:
         self.names.table.update({
             "api.test": [PUBLIC4, PUBLIC6], "other.test": [OTHER4], "same.test": [PUBLIC4], "v4.test": [PUBLIC4], "v6.test": [PUBLIC6],
             "lan.test": [LAN4], "meta.test": [METADATA4], "loop.test": ["127.0.0.1", "::1"], "host.test": [HOST4],
-            "chain.test": ["cname:deep.test", PUBLIC4], "chainlan.test": ["cname:deep.test", LAN4], "a.wild.test": [PUBLIC4],
+            "chain.test": ["cname:deep.test", PUBLIC4], "chainlan.test": ["cname:deep.test", LAN4], "a.wild.test": [PUBLIC4], "six.wild.test": [PUBLIC6],
             "private.test": [PRIVATE4], "mixed.test": [PRIVATE4, PUBLIC4],
         })
         self.echo = Server(self, "net", 7)
