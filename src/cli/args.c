@@ -14,8 +14,16 @@ const struct option_spec args_common[] = {
 	{ 0 },
 };
 
+void args_json_ahead(int argc, char **argv, bool stop)
+{
+	for (int i = 1; i < argc && !streq(argv[i], "--") && !(stop && argv[i][0] != '-'); i++)
+		if (streq(argv[i], "--json"))
+			cli_set_json_errors(true);
+}
+
 void args_init(struct args *a, struct cli *cli, int argc, char **argv, bool stop)
 {
+	args_json_ahead(argc, argv, stop);
 	*a = (struct args){ .cli = cli, .argc_ = argc, .argv_ = argv, .at_ = 1, .stop_ = stop };
 	a->operands = xcalloc((size_t)argc + 1, sizeof *a->operands);
 }

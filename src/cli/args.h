@@ -38,6 +38,8 @@ struct args {
 
 /* stop: everything from the first operand on is operands, also what begins with a dash (a command and its arguments). */
 void args_init(struct args *a, struct cli *cli, int argc, char **argv, bool stop);
+/* A --json that stands behind what is wrong holds for how that is said, too. args_init has looked. */
+void args_json_ahead(int argc, char **argv, bool stop);
 int args_next(struct args *a); /* an option's id, or 0 at the end or when leaving */
 void args_done(struct args *a);
 #define auto_args __attribute__((cleanup(args_done)))

@@ -149,8 +149,10 @@ static int dispatch(struct cli *cli, const struct command *c, int argc, char **a
 	if (a.n_operands == 0)
 		return cli_usage(cli, "%s what?", c->name);
 	const struct command *sub = cli_find(c->subcommands, a.operands[0]);
-	if (!sub)
+	if (!sub) {
+		args_json_ahead(a.n_operands, a.operands, false);
 		return cli_usage(cli, "there is no command %s %s", c->name, a.operands[0]);
+	}
 	return dispatch(cli, sub, a.n_operands, a.operands);
 }
 
@@ -171,7 +173,9 @@ int cli_main(int argc, char **argv)
 		return out_finish(CLI_USAGE);
 	}
 	const struct command *c = cli_find(cli_commands, a.operands[0]);
-	if (!c)
+	if (!c) {
+		args_json_ahead(a.n_operands, a.operands, false);
 		return cli_usage(&cli, "there is no command %s", a.operands[0]);
+	}
 	return out_finish(dispatch(&cli, c, a.n_operands, a.operands));
 }

@@ -48,8 +48,11 @@ static int run(struct cli *cli, int argc, char **argv)
 	if (a.leave || !args_count(&a, 2, -1))
 		return a.exit_code;
 	char **command = a.operands + 1;
-	if (streq(command[0], "--") && command[1]) /* caisson exec SANDBOX -- ls, as some are used to */
+	if (streq(command[0], "--")) { /* caisson exec SANDBOX -- ls, as some are used to */
+		if (!args_count(&a, 3, -1))
+			return a.exit_code;
 		command++;
+	}
 	int r = cli_connect(cli, &c);
 	if (r)
 		return r;

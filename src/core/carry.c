@@ -102,6 +102,7 @@ static void give_run(const struct carried_run *from, struct sandbox *child)
 	}
 	struct run *r = run_put(child, &row);
 	r->stdin_open = from->stdin_open;
+	r->stdin_unknown = !from->stdin_open; /* as its guest will say */
 	for (int i = 0; i < 2; i++) {
 		if (from->out[i].len == from->total[i]) {
 			spool_append(&r->out[i], buf_str(&from->out[i]));

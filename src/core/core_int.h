@@ -50,6 +50,7 @@ struct run {
 	bool cold;               /* ended, and its output is only in the store or its files */
 	bool finishing;          /* its end is known, the reason (oom) still asked for */
 	bool stdin_open;
+	bool stdin_unknown;      /* it was started by a daemon before this one; the guest has yet to say */
 	bool taken;              /* it has an interpreter that was started ahead, which has not answered yet */
 	bool unsaved;            /* ended, but not in the store yet */
 	bool to_save;            /* in the core's list of these */

@@ -577,7 +577,8 @@ static int take_room(struct link *l, struct link_run *r, struct str payload)
 	uint64_t received = guest_u64(payload.p), limit = guest_u64(payload.p + 8);
 	if (received > limit || limit - received > GUEST_STDIN_WINDOW)
 		return -EPROTO;
-	if (r->attaching) {
+	bool attached = r->attaching;
+	if (attached) {
 		r->attaching = false;
 		r->stdin_sent = received;
 		r->stdin_limit = received;
@@ -586,7 +587,7 @@ static int take_room(struct link *l, struct link_run *r, struct str payload)
 	}
 	bool had_none = r->stdin_limit == r->stdin_sent;
 	r->stdin_limit = limit;
-	if (had_none && limit > r->stdin_sent && l->ev->on_run_stdin_room)
+	if ((attached || (had_none && limit > r->stdin_sent)) && l->ev->on_run_stdin_room)
 		l->ev->on_run_stdin_room(l->ctx, r->id);
 	return 0;
 }

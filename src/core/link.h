@@ -40,7 +40,7 @@ struct link_events {
 	void (*on_run_started)(void *ctx, uint64_t run); /* again after an attach */
 	/* Bytes at offset of the run's stream, in order, without gaps from what run_attach said. */
 	void (*on_run_output)(void *ctx, uint64_t run, int stream, uint64_t offset, struct str bytes);
-	void (*on_run_stdin_room)(void *ctx, uint64_t run); /* link_run_stdin_room() became non-zero again */
+	void (*on_run_stdin_room)(void *ctx, uint64_t run); /* link_run_stdin_room() became non-zero again; after an attach: it takes stdin */
 	void (*on_run_end)(void *ctx, uint64_t run, const struct link_run_end *end);
 	void (*on_session_end)(void *ctx, const char *session, int exit_code);
 	void (*on_closed)(void *ctx, const struct err *why);

@@ -302,7 +302,7 @@ void run_on_started(void *ctx, uint64_t number)
 	struct run *r = find_number(ctx, number);
 
 	if (r)
-		r->taken = false;
+		r->taken = r->stdin_unknown = false;
 	if (r && r->row.state == RUN_QUEUED)
 		r->row.state = RUN_RUNNING;
 }
@@ -362,8 +362,12 @@ void run_on_stdin_room(void *ctx, uint64_t number)
 {
 	struct run *r = find_number(ctx, number);
 
-	if (r)
-		followers_tell_room(r);
+	if (!r)
+		return;
+	if (r->stdin_unknown)
+		r->stdin_open = true;
+	r->stdin_unknown = false;
+	followers_tell_room(r);
 }
 
 static bool fits_row(const struct run *r)
@@ -580,6 +584,7 @@ static int load_run(void *ctx, struct run_row *row)
 			r->acked[i] = spool_total(&r->out[i]);
 		}
 		r->stdin_open = r->row.pty || run_is_kernel(r);
+		r->stdin_unknown = !r->stdin_open;
 	}
 	return 0;
 }
@@ -684,15 +689,27 @@ int run_output(struct run *r, int stream, uint64_t offset, size_t max, struct bu
 	return 0;
 }
 
+static int not_now(struct err *e)
+{
+	return err_set(e, ERR_CONFLICT, EBUSY, "the sandbox is not reachable now, try again");
+}
+
 static int live_link(struct run *r, struct link **ret, struct err *e)
 {
 	if (run_ended(r) || r->finishing)
 		return err_set(e, ERR_GONE, ESRCH, "%s has ended", r->id);
 	if (!r->sandbox->link)
-		return err_set(e, ERR_CONFLICT, EBUSY, "the sandbox is not reachable now, try again");
+		return not_now(e);
 	sandbox_touch(r->sandbox);
 	*ret = r->sandbox->link;
 	return 0;
+}
+
+static int stdin_link(struct run *r, struct link **ret, struct err *e)
+{
+	int rc = live_link(r, ret, e);
+
+	return rc == 0 && r->stdin_unknown ? not_now(e) : rc;
 }
 
 int run_signal(struct run *r, int signo, bool tree, struct err *e)
@@ -749,7 +766,7 @@ ssize_t run_write(struct run *r, struct str bytes, struct err *e)
 {
 	struct link *l = NULL;
 
-	int rc = live_link(r, &l, e);
+	int rc = stdin_link(r, &l, e);
 	if (rc < 0)
 		return rc;
 	if (!r->stdin_open)
@@ -765,7 +782,7 @@ int run_close_stdin(struct run *r, struct err *e)
 {
 	struct link *l = NULL;
 
-	int rc = live_link(r, &l, e);
+	int rc = stdin_link(r, &l, e);
 	if (rc < 0)
 		return rc;
 	if (r->stdin_open)

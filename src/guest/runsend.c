@@ -53,12 +53,12 @@ static bool send_some(struct run *r, struct buf *out)
 {
 	bool failed = r->end.flags & GUEST_END_FAILED, more;
 
+	if (r->in.tell && r->state < RUN_DRAINING)
+		send_room(r, out);
 	if (!r->started_told && r->state >= RUN_ALIVE && !failed) {
 		(void)guest_frame_put(out, GUEST_RUN_STARTED, 0, r->id, (struct str){ NULL, 0 });
 		r->started_told = true;
 	}
-	if (r->in.tell && r->state < RUN_DRAINING)
-		send_room(r, out);
 	more = send_output(r, 0, out);
 	more |= send_output(r, 1, out);
 	if (!more && r->state == RUN_ENDED && !r->end_told) {

@@ -42,6 +42,38 @@ def test_kill_nine_loses_nothing(own):
     assert box.run({"shell": "echo $V", "session": "s"})["stdout"] == "7\n"
 
 
+@pytest.mark.parametrize("session", [None, "s"])
+def test_input_survives_the_daemon(own, session):
+    server, client = own
+    box = create(client)
+    if session:
+        assert client.post(box.path + "/sessions", {"id": session}).status == 201
+    asked = {"shell": "cat; exit 3", "stdin_open": True} | ({"session": session} if session else {})
+    fed = box.start(asked)
+    closed = box.start({"shell": "cat; sleep 600", "stdin_open": True})
+    none = box.start({"shell": "sleep 600"})
+
+    def feed(run, data, query=""):
+        """Until the new daemon has heard of the run: it says 409 before."""
+        answers = []
+
+        def answered():
+            answers.append(client.post(box.runpath(run, "/stdin" + query), data).status)
+            return answers[-1] != 409
+        wait_for(answered)
+        return answers[-1]
+
+    assert feed(fed, b"first\n") == 204 and feed(closed, b"", "?close=true") == 204
+    for word in (b"second\n", b"third\n"):
+        server.kill()
+        client = box.client = server.start()
+        assert feed(fed, word) == 204
+        assert feed(closed, b"x") == 410 and feed(none, b"x") == 410
+    assert feed(fed, b"", "?close=true") == 204
+    r = client.get(box.runpath(fed), {"wait": True, "output": True}).json
+    assert r["exit_code"] == 3 and r["stdout"] == "first\nsecond\nthird\n"
+
+
 @pytest.mark.limit(300)
 def test_kill_nine_while_creating_and_deleting(own):
     server, client = own

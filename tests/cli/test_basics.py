@@ -127,12 +127,15 @@ def test_time_limit():
 def test_usage():
     for args, part in ((["run"], "missing"), (["run", "--nosuch", "x"], "--nosuch"), (["nosuch"], "nosuch"), (["run", "-m", "lots", "x"], "lots"),
                        (["run", "--timeout", "soon", "x"], "soon"), (["run", "--cpus", "-1", "x"], "-1"), (["cp", "a", "b"], "SANDBOX:PATH"),
-                       (["cp", "a:x", "b:y"], "both"), (["exec", "x"], "missing"), (["key"], "what"), (["image", "nosuch"], "nosuch"),
+                       (["cp", "a:x", "b:y"], "both"), (["exec", "x"], "missing"), (["exec", "x", "--"], "missing"), (["key"], "what"), (["image", "nosuch"], "nosuch"),
                        (["serve", "--log", "loud"], "loud"), (["ls", "extra"], "extra"), (["create", "-l", "novalue"], "novalue"), ([], "")):
         r = caisson(*args)
         equal(r.code, 2, f"{args}: {r}")
         contains(r.errors, part, f"{args}")
         equal(r.errors.count("\n"), 1 if args else 0, f"{args}: one line")
+    for args in (["--json", "nosuch"], ["nosuch", "--json"], ["key", "nosuch", "--json"], ["create", "--nosuch", "--json"], ["run", "--nosuch", "--json", "x"]):
+        equal(json.loads(caisson(*args).err)["error"]["kind"], "usage", f"{args}: said as JSON")
+    contains(caisson("run", "--nosuch", "x", "--json").errors, "help run", "what follows the command is its own")
 
 
 def test_refusals_say_why():
