@@ -445,10 +445,9 @@ static void fork_answer(struct fork *f)
 	free(f);
 }
 
-static void on_fork_dropped(void *ctx, const struct err *e)
+static void ignore_dropped(void *ctx, const struct err *e)
 {
-	(void)e; /* logged; the next start tries again */
-	fork_answer(ctx);
+	(void)ctx, (void)e; /* logged; the next start tries again */
 }
 
 static void ignore_deleted(void *ctx, const struct err *e, struct sandbox *s)
@@ -466,10 +465,9 @@ static void fork_over(struct fork *f)
 			sandbox_delete(s, ignore_deleted, NULL);
 	}
 	HASH_FIND_STR(f->core->snapshots, f->snapshot, p);
+	fork_answer(f); /* what goes now is nobody's to wait for */
 	if (p)
-		snapshot_delete(p, on_fork_dropped, f);
-	else
-		fork_answer(f);
+		snapshot_delete(p, ignore_dropped, NULL);
 }
 
 static void on_child(void *ctx, const struct err *e, struct sandbox *s)
