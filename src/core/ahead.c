@@ -3,7 +3,7 @@
 enum { WAITS_MS = 600000 /* then its memory is worth more */ };
 
 /* What core/command.c starts for Python code that does not want its input. */
-static const char *const program[] = { "python3", "-u", "-", NULL };
+static const char *const program[] = { "python3", "-u", "-c", script_program, NULL };
 
 void ahead_start(struct link *l, const char *user)
 {

@@ -1,4 +1,4 @@
-/* A Python that was started before there was anything for it to do: `python3 -u -` in a ready sandbox, its code not written yet.
+/* A Python that was started before there was anything for it to do: script.py in a ready sandbox, its code not written yet.
  *
  * It is the very program that a run of Python code would start, with the same arguments, environment, directory, user and
  * descriptors, and does the same thing after its start: it waits for its standard input. So a run may take it only if all of

@@ -1,9 +1,9 @@
 /* How a shell line or a piece of source text becomes an argv: the one place that knows the interpreters.
  *
  * Small texts travel in the argv; larger ones than the kernel lets one argument be go by a descriptor ("{script}" in the
- * guest protocol). "{shell}" is bash where the image has it, else sh: the guest knows. Python gets its source on stdin as
- * `python3 -` would from a terminal user: sys.path[0] is the working directory, and the arguments follow "-". When the
- * caller wants stdin for itself, the source goes into -c instead. */
+ * guest protocol). "{shell}" is bash where the image has it, else sh: the guest knows. Python gets its source on stdin, where script.py runs
+ * it as `python3 -` would: sys.path[0] is the working directory, and the arguments follow "-". When the caller wants stdin
+ * for itself, the source goes into -c instead. */
 #include "core/core_int.h"
 
 #include <errno.h>
@@ -66,7 +66,8 @@ static int build_python(const struct run_spec *spec, struct argv_builder *b, str
 		arg(b, "-c");
 		arg(b, spec->code);
 	} else {
-		arg(b, "-");
+		arg(b, "-c");
+		arg(b, script_program);
 		ret->stdin_bytes = str_of(spec->code);
 	}
 	args(b, spec->code_argv);

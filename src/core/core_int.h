@@ -315,6 +315,7 @@ void followers_tell_room(struct run *r);
 void followers_leave(struct run *r);
 
 /* command.c */
+extern const char script_program[]; /* script.py; kernel_blob.S */
 struct command {
 	char **argv; /* heap, NULL-terminated */
 	struct str script; /* borrowed from the spec, or from prefixed */

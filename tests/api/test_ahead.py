@@ -38,6 +38,35 @@ CODES = [
     "x = 1;",
 ]
 
+# What can be seen of an interpreter's end, and of how it begins: all as `python3 -` has it.
+LIKE_PYTHON = [
+    "print(__name__, __file__, __doc__, __spec__, __cached__, sorted(globals()))",
+    "import sys; print(sys.argv, sys.path[0], sys.flags)",
+    "class A:\n  def __del__(self): print('gone')\na = A()",
+    "import builtins\nclass A:\n  __slots__ = ()\n  def __del__(self): print('gone')\nbuiltins.kept = A()",
+    "f = open('/tmp/left', 'w'); f.write('left')",
+    "print(open('/tmp/left').read())",
+    "def g():\n  try: yield 1\n  finally: print('closed')\nx = g(); next(x)",
+    "import atexit; atexit.register(print, 'at exit')",
+    "import weakref\nclass A: pass\na = A(); r = weakref.ref(a, lambda _: print('dead'))",
+    "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.1), print('t'))).start()",
+    "import ctypes; ctypes.CDLL(None).printf(b'by c')",
+    "import sys; sys.stdout = open('/tmp/left', 'w'); print('there')",
+    "print(open('/tmp/left').read())",
+    "import os; os.close(1); print(1)",
+    "async def m(): pass\nm()",
+    "import os\npid = os.fork()\nprint('child' if pid == 0 else 'parent' if os.waitpid(pid, 0) else 0)",
+    "import concurrent.futures as c\np = c.ThreadPoolExecutor(); p.submit(print, 'in it')",
+    "import sys\nsys.excepthook = lambda *a: print('hook', a[0].__name__, a[2].tb_lineno, a[2].tb_next)\n1/0",
+    "try:\n  1/0\nexcept Exception as e:\n  raise RuntimeError('y') from e",
+    "raise KeyboardInterrupt",
+    "import sys; sys.exit(True)",
+    "import sys; sys.exit(-1)",
+    "import sys; sys.exit(2**40)",
+    "import json, re, datetime, random, hashlib; print(json.dumps({'a': 1}))",
+    "",
+]
+
 
 def make(client, **more):
     r = client.post("/v1/sandboxes", {**KIND, **more})
@@ -111,9 +140,17 @@ def test_the_same(client, ready, i):
     alone(client, there)
 
 
+def test_like_python(client):
+    box = cold(client)
+    for text in LIKE_PYTHON:
+        ours = code(client, box, text)
+        there = client.post(f"/v1/sandboxes/{box['id']}/runs", {"argv": ["python3", "-u", "-"], "stdin": text}).json
+        assert {**ours, 'command': there['command']} == {k: there.get(k) for k in ours}, text
+
+
 def test_time_limit_and_whole_tree(client, ready):
     box = ready()
-    got = code(client, box, "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '1000'])\nprint('up')\nwhile True: time.sleep(1)", timeout_ms=700 * PATIENCE)
+    got = code(client, box, "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '1000'])\nprint('up')\nwhile True: time.sleep(1)", timeout_ms=2000 * PATIENCE)
     assert got["timed_out"] and got["signal"] == "SIGKILL" or got["signal"] == 9, got
     assert got["stdout"] == "up\n"
     alone(client, box)
