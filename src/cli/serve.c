@@ -15,7 +15,7 @@ static const struct option_spec options[] = {
 	{ OPT_SSH, 0, "ssh", "ADDRESS", "HOST:PORT for SSH into sandboxes (default: none)" },
 	{ OPT_IMAGES, 0, "images", "DIR", "folder of images (default: the one of this machine, as `image ls` shows it)" },
 	{ OPT_BOUNDARY, 0, "boundary", "KIND", "boundary of sandboxes that ask for none: vm or process (default: $CAISSON_BOUNDARY, else vm where this machine can give it)" },
-	{ OPT_ACCELERATOR, 0, "accelerator", "KIND", "of the vm boundary: kvm or emulated (default: kvm where it works)" },
+	{ OPT_ACCELERATOR, 0, "accelerator", "KIND", "of the vm boundary: kvm or emulated (default: $CAISSON_ACCELERATOR, else kvm where it works)" },
 	{ OPT_PUBLIC_URL, 0, "public-url", "URL", "how clients reach this server, for links to ports" },
 	{ OPT_PREVIEW_DOMAIN, 0, "preview-domain", "DOMAIN", "every name under it leads here: links to ports are PORT-ID.DOMAIN" },
 	{ OPT_NETWORK, 0, "network", "MODE", "of sandboxes that do not say: none or public (default: none; for Daytona's clients public)" },
@@ -78,12 +78,20 @@ static bool network_options(struct cli *cli, struct serve_options *s, const char
 	return true;
 }
 
+/* NULL: not set, or to nothing. */
+static const char *environment(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value && *value ? value : NULL;
+}
+
 static int run(struct cli *cli, int argc, char **argv)
 {
 	auto_args struct args a;
 	struct serve_options s = { .lifetime_fd = -1, .log_level = LOG_WARN, .pool = -1, .network = -1, .network_max = NETWORK_PUBLIC };
 	const char *network = NULL, *network_max = NULL;
-	const char *listen = NULL, *socket = NULL, *images = NULL, *log = getenv("CAISSON_LOG");
+	const char *listen = NULL, *socket = NULL, *images = NULL, *log = environment("CAISSON_LOG");
 	uint64_t fd = 0, pool = 0, keep_mib = 0;
 
 	args_init(&a, cli, argc, argv, false);
@@ -149,11 +157,10 @@ static int run(struct cli *cli, int argc, char **argv)
 	}
 	if (a.leave || !args_count(&a, 0, 0))
 		return a.exit_code;
-	if (log && *log && !log_level(log, &s.log_level))
+	if (log && !log_level(log, &s.log_level))
 		return cli_usage(cli, "--log %s: expected debug, info, warn or error", log);
-	const char *boundary = getenv("CAISSON_BOUNDARY");
-	if (!s.boundary && boundary && *boundary)
-		s.boundary = boundary;
+	s.boundary = s.boundary ? s.boundary : environment("CAISSON_BOUNDARY");
+	s.accelerator = s.accelerator ? s.accelerator : environment("CAISSON_ACCELERATOR");
 	if (s.accelerator && !streq(s.accelerator, "kvm") && !streq(s.accelerator, "emulated"))
 		return cli_usage(cli, "--accelerator %s: expected kvm or emulated", s.accelerator);
 	if (!network_options(cli, &s, network, network_max))

@@ -9,6 +9,7 @@ import urllib.parse
 
 BOUNDARY = os.environ.get("CAISSON_TEST_BOUNDARY") or "process"
 PATIENCE = 1 if BOUNDARY == "process" else 10  # machines may be emulated
+LEAST_MEMORY_MIB = 64 if BOUNDARY == "process" else 128  # of a sandbox in which things run
 
 
 class Reply:

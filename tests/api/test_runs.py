@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from client import output
+from client import LEAST_MEMORY_MIB, PATIENCE, output
 from conftest import create, wait_for
 
 
@@ -91,7 +91,7 @@ def test_a_time_limit_keeps_the_output(shared_box):
     r = shared_box.sh("echo a; echo b >&2; sleep 60", timeout_ms=1000)
     took = time.monotonic() - t
     check(r, timed_out=True, stdout="a\n", stderr="b\n", signal=9, canceled=False)
-    assert 0.9 <= took <= 1.5
+    assert 0.9 <= took <= 1.5 * PATIENCE
 
 
 def test_a_time_limit_ends_the_whole_tree(shared_box):
@@ -164,7 +164,7 @@ def test_merged_streams_keep_their_order(shared_box):
 
 
 def test_out_of_memory_is_reported_as_that(client):
-    box = create(client, resources={"memory_mib": 64, "disk_mib": 256})
+    box = create(client, resources={"memory_mib": LEAST_MEMORY_MIB, "disk_mib": 256})
     r = box.sh("dd if=/dev/zero of=/dev/null bs=400M count=1", timeout=100)
     check(r, state="exited", oom=True)
     assert r["signal"] == 9 or r["exit_code"] in (1, 137), r
@@ -193,7 +193,7 @@ def test_the_disk_limit_holds(client):
     ("bash", 'echo $((6*7)) "[$1]"', "42 [x]\n"),
 ])
 def test_code(shared_box, language, code, want):
-    probe = {"python": "python3", "javascript": "node", "typescript": "ts-run", "bash": "bash"}[language]
+    probe = {"python": "python3", "javascript": "node", "typescript": "sucrase-node", "bash": "bash"}[language]
     if shared_box.sh(f"command -v {probe}")["exit_code"]:
         pytest.skip(f"no {probe} in this image")
     r = shared_box.run({"code": code, "language": language, "code_argv": ["x"]})

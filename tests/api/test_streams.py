@@ -14,7 +14,7 @@ from conftest import wait_for
 
 def collect(events):
     """(stdout, stderr, result) with the order and the offsets checked."""
-    out = {"stdout": b"", "stderr": b""}
+    out = {"stdout": bytearray(), "stderr": bytearray()}
     events = list(events)
     assert events[0]["event"] == "started" and events[0]["run"]["id"]
     assert events[-1]["event"] == "end", events[-1]
@@ -38,12 +38,15 @@ def test_accept_asks_for_a_stream_too(client, shared_box):
     assert [e["event"] for e in events] == ["started", "output", "end"]
 
 
-def test_output_comes_while_it_runs(shared_box):
-    began, times = time.monotonic(), []
-    for e in shared_box.events({"shell": "for i in 1 2 3; do echo $i; sleep 0.5; done"}):
+def test_output_comes_while_it_runs(client, shared_box):
+    """The command waits until each line has been seen."""
+    seen = 0
+    for e in shared_box.events({"shell": "for i in 1 2 3; do echo $i; until [ -e /tmp/seen$i ]; do sleep 0.05; done; done; rm /tmp/seen?"}):
         if e["event"] == "output":
-            times.append(time.monotonic() - began)
-    assert len(times) == 3 and times[0] < 0.9 and times[1] - times[0] > 0.3 and times[2] - times[1] > 0.3
+            seen += 1
+            assert e["data"] == f"{seen}\n"
+            assert client.put(shared_box.path + "/files", b"", {"path": f"/tmp/seen{seen}"}).status == 204
+    assert seen == 3
 
 
 def test_twenty_megabytes_streamed(shared_box):

@@ -172,7 +172,8 @@ def main(modules):
     folder = tempfile.mkdtemp(prefix="caisson-cli-test-")
     os.chmod(folder, 0o755)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("CAISSON_")}
-    environment.update(CAISSON_BOUNDARY=BOUNDARY, CAISSON_IMAGES=IMAGES, TMPDIR=folder, HOME=folder)
+    accelerator = os.environ.get("CAISSON_ACCELERATOR") or "emulated"  # which every host can, and no server has to try out
+    environment.update(CAISSON_BOUNDARY=BOUNDARY, CAISSON_ACCELERATOR=accelerator, CAISSON_IMAGES=IMAGES, TMPDIR=folder, HOME=folder)
     wanted = [f for m in modules for n, f in vars(m).items()
               if n.startswith("test_") and callable(f) and (len(sys.argv) < 2 or any(a in f"{m.__name__}.{n}" for a in sys.argv[1:]))]
     passed = failed = 0

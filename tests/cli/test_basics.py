@@ -5,7 +5,7 @@ import signal
 import subprocess
 import time
 
-from harness import CAISSON, box, caisson, contains, env, equal, eventually, folder, path, start
+from harness import CAISSON, PATIENCE, box, caisson, contains, env, equal, eventually, folder, path, start
 import harness
 
 UUID = 36
@@ -111,7 +111,7 @@ def test_idle_output_is_seen_at_once():
         equal(harness.read_line(p.stdout, 10), "first", "output while the command runs")
     finally:
         p.send_signal(signal.SIGINT)
-        p.communicate(timeout=15)
+        p.communicate(timeout=15 * PATIENCE)
 
 
 def test_time_limit():
@@ -121,7 +121,7 @@ def test_time_limit():
     equal((r.code, r.out), (124, b"a\n"), f"time limit: {r}")
     contains(r.errors, "b\n")
     contains(r.errors, "time limit")
-    assert took < 10, f"took {took} s"
+    assert took < 10 * PATIENCE, f"took {took} s"
 
 
 def test_usage():
@@ -230,9 +230,9 @@ def test_the_doctor_looks_where_the_images_are():
 
 def test_a_full_disk_is_told():
     with open("/dev/full", "wb") as full:
-        p = subprocess.run([CAISSON, "ls"], stdout=full, stderr=subprocess.PIPE, env=env(), timeout=60)
+        p = subprocess.run([CAISSON, "ls"], stdout=full, stderr=subprocess.PIPE, env=env(), timeout=60 * PATIENCE)
     equal(p.returncode, 125)
     contains(p.stderr.decode(), "No space left")
     with open("/dev/full", "wb") as full:
-        p = subprocess.run([CAISSON, "run", "echo", "x"], stdout=full, stderr=subprocess.PIPE, env=env(), timeout=60)
+        p = subprocess.run([CAISSON, "run", "echo", "x"], stdout=full, stderr=subprocess.PIPE, env=env(), timeout=60 * PATIENCE)
     equal(p.returncode, 125)

@@ -4,7 +4,7 @@ import signal
 import subprocess
 import time
 
-from harness import CAISSON, IMAGES, caisson, contains, equal, eventually, folder, path, read_line, start
+from harness import CAISSON, IMAGES, PATIENCE, caisson, contains, equal, eventually, folder, path, read_line, start
 import harness
 
 
@@ -63,7 +63,7 @@ def test_interrupted_it_leaves_nothing():
         if p.poll() is not None:
             break
         time.sleep(0.2)
-    p.communicate(timeout=30)
+    p.communicate(timeout=30 * PATIENCE)
     eventually(all_gone, 15, "after an interrupt something is left")
 
 
@@ -73,7 +73,7 @@ def test_server_killed():
     for pid, line in harness.leftovers():
         if b"--ephemeral" in line:
             os.kill(int(pid), signal.SIGKILL)
-    out, err = p.communicate(timeout=60)
+    out, err = p.communicate(timeout=60 * PATIENCE)
     equal(p.returncode, 125, f"its server was killed: {err!r}")
     eventually(lambda: not servers(), 15, "nothing runs any more")
 
@@ -97,7 +97,7 @@ def test_without_root():
     with open(CAISSON, "rb") as a, open(binary, "wb") as b:
         b.write(a.read())
     os.chmod(binary, 0o755)
-    p = subprocess.run([binary, "run", "true"], capture_output=True, timeout=60, user=65534, group=65534, extra_groups=[], cwd="/",
+    p = subprocess.run([binary, "run", "true"], capture_output=True, timeout=60 * PATIENCE, user=65534, group=65534, extra_groups=[], cwd="/",
                        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"}, stdin=subprocess.DEVNULL)
     equal(p.returncode, 125, f"{p.stderr!r}")
     contains(p.stderr.decode(), "sudo caisson run")

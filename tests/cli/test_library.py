@@ -3,7 +3,7 @@ import os
 import re
 import subprocess
 
-from harness import BUILD, TOP, env, equal, path
+from harness import BUILD, PATIENCE, TOP, env, equal, path
 import harness
 
 
@@ -42,11 +42,11 @@ def build_example(out, *options):
 
 
 def check_example(program, **more):
-    p = subprocess.run([program, "echo", "hello from C"], capture_output=True, env=env(**more), timeout=60)
+    p = subprocess.run([program, "echo", "hello from C"], capture_output=True, env=env(**more), timeout=60 * PATIENCE)
     equal((p.returncode, p.stdout, p.stderr), (0, b"hello from C\n", b""), "the example")
-    p = subprocess.run([program, "sh", "-c", "echo no >&2; exit 9"], capture_output=True, env=env(**more), timeout=60)
+    p = subprocess.run([program, "sh", "-c", "echo no >&2; exit 9"], capture_output=True, env=env(**more), timeout=60 * PATIENCE)
     equal((p.returncode, p.stdout, p.stderr), (9, b"", b"no\n"), "the example's exit code")
-    p = subprocess.run([program, "true"], capture_output=True, env={**harness.environment, "CAISSON_URL": "http://127.0.0.1:1", **more}, timeout=60)
+    p = subprocess.run([program, "true"], capture_output=True, env={**harness.environment, "CAISSON_URL": "http://127.0.0.1:1", **more}, timeout=60 * PATIENCE)
     equal(p.returncode, 125, "without a server")
 
 

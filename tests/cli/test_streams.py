@@ -5,7 +5,7 @@ import socket
 import subprocess
 import time
 
-from harness import CAISSON, box, caisson, contains, env, equal, eventually, read_line, sha, start
+from harness import CAISSON, PATIENCE, box, caisson, contains, env, equal, eventually, read_line, sha, start
 import harness
 
 
@@ -21,12 +21,12 @@ def test_stdin_from_a_pipe_and_a_file():
     with open(name, "wb") as f:
         f.write(os.urandom(3 << 20))
     with open(name, "rb") as f:
-        p = subprocess.run([CAISSON, "run", "sha256sum"], stdin=f, capture_output=True, env=env(), timeout=60)
+        p = subprocess.run([CAISSON, "run", "sha256sum"], stdin=f, capture_output=True, env=env(), timeout=60 * PATIENCE)
     equal(p.stdout.split()[0].decode(), sha(open(name, "rb").read()), "a file")
     a, b = socket.socketpair()
     b.sendall(b"by socket")
     b.close()
-    p = subprocess.run([CAISSON, "run", "cat"], stdin=a, capture_output=True, env=env(), timeout=60)
+    p = subprocess.run([CAISSON, "run", "cat"], stdin=a, capture_output=True, env=env(), timeout=60 * PATIENCE)
     equal(p.stdout, b"by socket")
 
 
@@ -44,11 +44,11 @@ def test_streams_are_apart_and_exact():
 def test_a_command_that_does_not_read_its_stdin():
     r, w = os.pipe()  # never closed by us: an endless stdin
     began = time.monotonic()
-    p = subprocess.run([CAISSON, "run", "echo", "done"], stdin=r, capture_output=True, env=env(), timeout=60)
+    p = subprocess.run([CAISSON, "run", "echo", "done"], stdin=r, capture_output=True, env=env(), timeout=60 * PATIENCE)
     os.close(r)
     os.close(w)
     equal((p.returncode, p.stdout), (0, b"done\n"))
-    assert time.monotonic() - began < 15, "an open stdin held it up"
+    assert time.monotonic() - began < 15 * PATIENCE, "an open stdin held it up"
     r = caisson("run", "true", stdin=b"x" * (8 << 20))
     equal((r.code, r.err), (0, b""), "much input for a command that takes none")
 
@@ -59,7 +59,7 @@ def test_interactive_pipe():
         p.stdin.write(word.encode() + b"\n")
         p.stdin.flush()
         equal(read_line(p.stdout, 15), f"got {word}", "an answer before the next line")
-    out, err = p.communicate(timeout=15)
+    out, err = p.communicate(timeout=15 * PATIENCE)
     equal((p.returncode, out), (0, b"end\n"), f"at the end of input: {err!r}")
 
 
@@ -69,12 +69,12 @@ def test_signals_reach_the_command():
         p = start("run", "sh", "-c", script)
         equal(read_line(p.stdout, 15), "ready")
         p.send_signal(signo)
-        out, err = p.communicate(timeout=15)
+        out, err = p.communicate(timeout=15 * PATIENCE)
         equal((p.returncode, out), (code, f"got-{name}\n".encode()), f"signal {signo}: {err!r}")
     p = start("run", "sleep", "100")
     time.sleep(1)
     p.send_signal(signal.SIGTERM)
-    p.communicate(timeout=15)
+    p.communicate(timeout=15 * PATIENCE)
     equal(p.returncode, 143, "not caught: 128 + 15")
 
 
@@ -84,15 +84,15 @@ def test_third_interrupt_kills():
     for _ in range(3):
         p.send_signal(signal.SIGINT)
         time.sleep(0.3)
-    p.communicate(timeout=15)
+    p.communicate(timeout=15 * PATIENCE)
     equal(p.returncode, 137)
 
 
 def test_a_reader_that_leaves():
     began = time.monotonic()
-    p = subprocess.run(["bash", "-c", f"set -o pipefail; '{CAISSON}' run yes | head -n 2"], capture_output=True, env=env(), timeout=60, stdin=subprocess.DEVNULL)
+    p = subprocess.run(["bash", "-c", f"set -o pipefail; '{CAISSON}' run yes | head -n 2"], capture_output=True, env=env(), timeout=60 * PATIENCE, stdin=subprocess.DEVNULL)
     equal((p.stdout, p.returncode, p.stderr), (b"y\ny\n", 141, b""), "yes | head")
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 30 * PATIENCE
     eventually(lambda: caisson("ls", "-q").out == b"", 10, "the sandbox of `yes` is gone")
 
 
@@ -110,13 +110,13 @@ def test_background_child_does_not_hold_the_end():
     began = time.monotonic()
     r = caisson("run", "sh", "-c", "sleep 50 & echo started")
     equal((r.code, r.out), (0, b"started\n"))
-    assert time.monotonic() - began < 15, "waited for the background child"
+    assert time.monotonic() - began < 15 * PATIENCE, "waited for the background child"
 
 
 def test_slow_reader_gets_all():
     p = start("run", "sh", "-c", "head -c 8000000 /dev/zero; echo end")
     time.sleep(1.5)
-    out, _ = p.communicate(timeout=60)
+    out, _ = p.communicate(timeout=60 * PATIENCE)
     equal((len(out), out[-4:]), (8000004, b"end\n"))
 
 

@@ -9,7 +9,7 @@ import subprocess
 import termios
 import time
 
-from harness import CAISSON, LIMIT, contains, env, equal, eventually
+from harness import CAISSON, PATIENCE, contains, env, equal
 
 
 class Terminal:
@@ -30,7 +30,7 @@ class Terminal:
         os.write(self.master, data)
 
     def until(self, part, seconds=15):
-        end = time.monotonic() + seconds
+        end = time.monotonic() + seconds * PATIENCE
         while part not in self.text:
             ready, _, _ = select.select([self.master], [], [], max(0, end - time.monotonic()))
             assert ready, f"{part!r} did not come, only {self.text!r}"
@@ -51,7 +51,7 @@ class Terminal:
             self.text += got
 
     def end(self, seconds=15):
-        until = time.monotonic() + seconds
+        until = time.monotonic() + seconds * PATIENCE
         while self.process.poll() is None:
             assert time.monotonic() < until, f"it did not end; so far {self.text!r}"
             self.drain()

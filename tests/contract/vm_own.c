@@ -71,16 +71,21 @@ static bool finished(struct outcome *o)
 }
 
 static const char *from; /* the snapshot that the next create begins as */
+static bool lasting;     /* it keeps its disk over a stop */
+
+static struct boundary_spec spec_of(const char *id, char name[static 64])
+{
+	snprintf(name, 64, "box-%.8s", id);
+	return (struct boundary_spec){ .id = id, .image_digest = host.digest, .hostname = name, .ephemeral = !lasting, .from_snapshot = from,
+					     .resources = { .cpus = 1, .memory_mib = 256, .disk_mib = 512, .pids = 256 } };
+}
 
 static bool create(const char *id)
 {
 	struct outcome o = { 0 };
 	char name[64];
+	struct boundary_spec s = spec_of(id, name);
 
-	snprintf(name, sizeof name, "box-%.8s", id);
-	struct boundary_spec s = { .id = id, .image_digest = host.digest, .hostname = name, .ephemeral = true,
-					 .resources = { .cpus = 1, .memory_mib = 256, .disk_mib = 512, .pids = 256 } };
-	s.from_snapshot = from;
 	uint64_t began = now_us();
 	b->ops->create(b, &s, on_done, &o);
 	bool good = finished(&o);
@@ -439,7 +444,23 @@ static bool stored(void)
 	return whole && !unfinished;
 }
 
-static void damage(const char *name)
+enum harm { CHANGED, CUT, GONE };
+
+static bool harm_file(const char *path, enum harm how)
+{
+	auto_fd int fd = open(path, O_RDWR | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+	off_t at = lseek(fd, 0, SEEK_DATA);
+	if (how == CHANGED)
+		assert_int_equal(pwrite(fd, "damaged", 7, at + 100), 7);
+	else
+		assert_int_equal(how == CUT ? ftruncate(fd, at + 100) : unlink(path), 0);
+	return true;
+}
+
+static void damage(const char *name, enum harm how)
 {
 	auto_free char *folder = xasprintf("%s/templates", host.data);
 	DIR *d = opendir(folder);
@@ -450,26 +471,24 @@ static void damage(const char *name)
 		if (e->d_name[0] == '.')
 			continue;
 		auto_free char *path = xasprintf("%s/%s/%s", folder, e->d_name, name);
-		auto_fd int fd = open(path, O_RDWR | O_CLOEXEC);
-		if (fd < 0)
-			continue;
-		off_t at = lseek(fd, 0, SEEK_DATA);
-		assert_int_equal(pwrite(fd, "damaged", 7, at + 100), 7);
-		n++;
+		n += harm_file(path, how);
 	}
 	closedir(d);
 	assert_true(n > 0);
 }
 
-/* A stored template that was changed is made again, and nobody gets a machine out of it. */
+/* A stored template that was changed, or of which something is missing, is made again, and nobody gets a machine out of it. */
 static void a_damaged_template_is_not_used(void **state)
 {
 	(void)state;
-	static const char *const names[] = { "ram", "state", "disk", "meta" };
+	static const struct {
+		const char *name;
+		enum harm how;
+	} harms[] = { { "ram", CHANGED }, { "state", CHANGED }, { "disk", CHANGED }, { "meta", CHANGED }, { "ram", CUT }, { "state", GONE } };
 	struct drive d;
 
 	drive_init(&d, &loop);
-	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(harms); i++) {
 		char id[37];
 		random_uuid(id);
 		assert_true(create(id));
@@ -477,12 +496,59 @@ static void a_damaged_template_is_not_used(void **state)
 		while (!stored())
 			drive_for(&d, 100);
 		b->ops->free(b);
-		damage(names[i]);
+		damage(harms[i].name, harms[i].how);
 		open_boundary();
 	}
 	char id[37];
 	random_uuid(id);
 	assert_true(create(id));
+	assert_true(destroy(id));
+}
+
+/* A stopped sandbox starts with what is on its disk, whatever has become of its template; a new one cannot be had then, and that is said. */
+static void a_start_needs_no_template(void **state)
+{
+	(void)state;
+	char id[37], other[37], name[64];
+	struct drive d;
+	struct outcome o = { 0 };
+	auto_free char *folder = xasprintf("%s/templates", host.data), *aside = xasprintf("%s/templates.aside", host.data);
+
+	random_uuid(id), random_uuid(other);
+	lasting = true;
+	assert_true(create(id));
+	connect_to(&d, id);
+	assert_true(got_is(drive_sh(&d, "echo kept > /root/file"), 0, "", ""));
+	drive_done(&d);
+	b->ops->stop(b, id, on_done, &o);
+	assert_true(finished(&o));
+	drive_init(&d, &loop);
+	while (!stored())
+		drive_for(&d, 100);
+	b->ops->free(b);
+	assert_int_equal(rename(folder, aside), 0);
+	auto_fd int in_its_place = open(folder, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+	assert_true(in_its_place >= 0);
+	open_boundary();
+	struct boundary_spec s = spec_of(id, name);
+	o = (struct outcome){ 0 };
+	b->ops->start(b, &s, on_done, &o);
+	assert_true(finished(&o));
+	connect_to(&d, id);
+	assert_true(got_is(drive_sh(&d, "cat /root/file"), 0, "kept\n", ""));
+	drive_done(&d);
+	struct boundary_spec new = spec_of(other, name);
+	o = (struct outcome){ 0 };
+	b->ops->create(b, &new, on_done, &o);
+	assert_false(finished(&o));
+	assert_int_equal(o.e.kind, ERR_UNAVAILABLE);
+	assert_non_null(strstr(o.e.message, "templates"));
+	/* and when it can be made again, it is */
+	assert_int_equal(unlink(folder), 0);
+	assert_int_equal(rename(aside, folder), 0);
+	assert_true(create(other));
+	lasting = false;
+	assert_true(destroy(other));
 	assert_true(destroy(id));
 }
 
@@ -579,6 +645,7 @@ int main(void)
 		cmocka_unit_test(a_dead_guest_is_noticed),
 		cmocka_unit_test(a_flooded_line_costs_its_own_sandbox),
 		cmocka_unit_test(a_damaged_template_is_not_used),
+		cmocka_unit_test(a_start_needs_no_template),
 		cmocka_unit_test(a_changed_kernel_makes_another_template),
 	};
 	int rc = vm_host_init(&host);
