@@ -1,7 +1,7 @@
 """The matrix: one row a framework. The packages are what a user installs today, so they carry no versions; the table says which were
 tested. The agent is in examples/NAME, its scripted model in drive/; `suite` is a conformance suite that the framework ships, `leaves` names
 ways in which its client never says that it has ended, so that a sandbox stays until its own time is over; `patience` is how many seconds
-its own retries take before it gives up."""
+its own retries take before it gives up; `wheels` is what a sandbox of the row installs."""
 
 ROWS = {
     "deepagents-py": dict(
@@ -50,7 +50,8 @@ ROWS = {
         title="inspect-ai", kind="py3.12", packages="inspect-ai inspect-sandboxes modal<1.6 pytest pytest-asyncio", shown="inspect-ai inspect-sandboxes daytona",
         change="environment; `sandbox=\"daytona\"`", patience=600, suite="self_check"),
     "swe-rex": dict(
-        title="SWE-ReX", kind="py", packages="swe-rex[daytona]", shown="swe-rex daytona", change="environment; `DaytonaDeployment`"),
+        title="SWE-ReX", kind="py", packages="swe-rex[daytona]", wheels="swe-rex", shown="swe-rex daytona",
+        change="its server in a sandbox, `RemoteDeployment` by the preview link"),
     "computesdk": dict(
         title="ComputeSDK", kind="js", packages="computesdk @computesdk/daytona", shown="computesdk @computesdk/daytona @daytonaio/sdk",
         change="environment; provider `daytona`"),

@@ -1,14 +1,32 @@
 import asyncio
-import json
+import glob
+import os
 
-from agent import main
+import agent
+from daytona import Daytona, DaytonaNotFoundError
 from driver import COMMAND, report
 
-try:
-    result = asyncio.run(main(COMMAND))
-except RuntimeError as e:
-    if "swerex-remote: command not found" not in str(e):
-        raise
-    print("\nREPORT " + json.dumps({"cannot": "its deployment installs its server inside the sandbox by apt and pip: that needs root and a network there"}))
-else:
-    report(result.output, "done" if result.exit_code == 0 else f"exit {result.exit_code}")
+
+def prepare():
+    """What the agent would build with a network, from the wheels that the row has brought."""
+    daytona = Daytona()
+    try:
+        daytona.snapshot.get("swe-rex")
+        return
+    except DaytonaNotFoundError:
+        pass
+    box = daytona.create()
+    try:
+        for wheel in glob.glob(os.environ["WHEELS"] + "/*.whl"):
+            box.fs.upload_file(wheel, "wheels/" + os.path.basename(wheel))
+        r = box.process.exec("sudo python3 -m pip install -q --break-system-packages --no-index --find-links wheels swe-rex 2>&1; rm -r wheels", timeout=170)
+        if r.exit_code or "rror" in r.result:
+            raise SystemExit(r.result)
+        box.create_snapshot("swe-rex")
+    finally:
+        daytona.delete(box)
+
+
+prepare()
+result = asyncio.run(agent.main(COMMAND))
+report(result.output, "done" if result.exit_code == 0 else f"exit {result.exit_code}")
