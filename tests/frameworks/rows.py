@@ -48,7 +48,7 @@ ROWS = {
     "inspect-ai": dict(
         # inspect-sandboxes 0.6 cannot be loaded beside modal 1.6, another of its providers.
         title="inspect-ai", kind="py3.12", packages="inspect-ai inspect-sandboxes modal<1.6 pytest pytest-asyncio", shown="inspect-ai inspect-sandboxes daytona",
-        change="environment; `sandbox=\"daytona\"`", patience=600, suite="self_check"),
+        change="environment; `sandbox=\"daytona\"`", patience=1200, suite="self_check"),
     "swe-rex": dict(
         title="SWE-ReX", kind="py", packages="swe-rex[daytona]", wheels="swe-rex", shown="swe-rex daytona",
         change="its server in a sandbox, `RemoteDeployment` by the preview link"),

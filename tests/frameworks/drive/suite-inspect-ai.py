@@ -8,9 +8,8 @@ from suite_report import run_pytest
 ENVIRONMENT = registry.DaytonaSandboxEnvironment
 
 
-# sudo, by which the provider changes users, can do nothing where no program may gain privileges; and the provider runs a command by a
-# shell, whose "cannot execute" is exit code 126 and no PermissionError.
-KNOWN = {"test_exec_as_user", "test_exec_as_nonexistent_user", "test_exec_permission_error"}
+# The provider runs a command by a shell, whose "cannot execute" is exit code 126 and no PermissionError.
+KNOWN = {"test_exec_permission_error"}
 
 
 @pytest.fixture
