@@ -14,7 +14,7 @@ URL, HEADERS = os.environ["CAISSON_URL"] + "/v1/sandboxes", {"Authorization": "B
 
 
 class CaissonBackend:
-    """Commands only: the file operations are derived from them by the framework."""
+    """Commands, and what a path means; the file operations are derived from commands by the framework."""
 
     def __init__(self, ref=None):
         self._ref, self._dir, self._lock = ref, None, asyncio.Lock()
@@ -55,6 +55,12 @@ class CaissonBackend:
         if r["state"] == "lost":
             raise WorkspaceUnavailableError(r["message"])
         return CommandResult(exit_code=127 if r["state"] == "failed" else r["exit_code"], stdout=out, stderr=err)
+
+    async def realpath(self, path):
+        r = await self.run(["python3", "-c", "import os, sys; sys.stdout.write(os.path.realpath(sys.argv[1]))", path])
+        if r.exit_code:
+            raise OSError(r.stderr)
+        return r.stdout
 
     async def destroy(self):
         await self._ask("DELETE", f"/{self._ref.id}")

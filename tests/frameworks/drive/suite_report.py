@@ -13,6 +13,8 @@ class Counter:
         if report.when == "call" or report.outcome != "passed":
             name = "known" if hasattr(report, "wasxfail") else report.outcome
             self.counts[name] += 1
+            if name in ("skipped", "known"):
+                print(f"{name} {report.nodeid.split('::', 1)[-1]}: {getattr(report, 'wasxfail', None) or str(report.longrepr)[-200:]}", flush=True)
             if name == "failed":
                 self.failures.append(f"{report.nodeid.split('::', 1)[-1]}: {str(report.longrepr)[-300:]}")
 
