@@ -148,6 +148,7 @@ static void view_image(const struct image *i, struct image_view *ret)
 		.created_ms = i->created_ms,
 		.user = i->user,
 		.workdir = i->workdir,
+		.stand_in = i->stand_in,
 	};
 }
 

@@ -218,6 +218,7 @@ struct image_view {
 	const char *const *names;      /* NULL-terminated references that point to it */
 	uint64_t size_bytes, created_ms;
 	const char *user, *workdir;    /* or NULL */
+	bool stand_in;                 /* got by another name, which the operator's table maps to it */
 };
 int api_image_list(struct api *a, const struct caller *c, void (*each)(void *ctx, const struct image_view *v), void *ctx, struct err *e);
 int api_image_get(struct api *a, const struct caller *c, const char *ref, struct image_view *ret, struct err *e);

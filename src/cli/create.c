@@ -1,6 +1,7 @@
 #include "cli/commands.h"
 #include "cli/out.h"
 #include "cli/sandbox_args.h"
+#include "cli/verbs.h"
 
 enum { OPT_ENV = 1, OPT_USER, OPT_WORKDIR, OPT_IDLE, OPT_MAX, OPT_EPHEMERAL, OPT_FROM };
 
@@ -69,6 +70,7 @@ static int run(struct cli *cli, int argc, char **argv)
 		return r;
 	if (caisson_create(c, &s.o, &made, &e) < 0)
 		return cli_fail_error(&e);
+	verb_say_stand_in(cli, c, s.o.image);
 	if (cli->json)
 		r = out_json(out_parse(made->json));
 	else

@@ -4,6 +4,7 @@
 #include "cli/embed.h"
 #include "cli/sandbox_args.h"
 #include "cli/signals.h"
+#include "cli/verbs.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -38,6 +39,7 @@ static int in_sandbox(const struct cli *cli, struct caisson *c, struct plan *p, 
 		return cli_fail("can't wait for signals");
 	if (caisson_create(c, &p->sandbox.o, &made, &e) < 0)
 		return cli_fail_error(&e);
+	verb_say_stand_in(cli, c, p->sandbox.o.image);
 	int code = attach_run(c, made->id, &p->attach, argv, cli->json);
 	if (p->keep)
 		cli_warn("kept the sandbox: caisson exec %s ..., caisson rm -f %s", made->name, made->name);

@@ -54,6 +54,20 @@ int verb_ask(struct cli *cli, const char *method, const char *path, const char *
 	return 0;
 }
 
+void verb_say_stand_in(const struct cli *cli, struct caisson *c, const char *image)
+{
+	auto_free char *path = image ? xasprintf("/v1/images/%s", image) : NULL, *text = NULL;
+	struct caisson_error e;
+
+	if (!image || cli->json || caisson_request(c, "GET", path, NULL, &text, &e) < 0)
+		return;
+	json_t *found = out_parse(text);
+	const char *name = json_string_value(json_array_get(json_object_get(found, "names"), 0));
+	if (json_is_true(json_object_get(found, "stand_in")) && name)
+		cli_warn("%s is not on the server: %s stands in for it (caisson image map)", image, name);
+	json_decref(found);
+}
+
 int verb_show(struct cli *cli, json_t *take_items, const struct listing *l)
 {
 	const json_t *items = json_object_get(take_items, "items");

@@ -13,6 +13,9 @@ int verb_run(struct cli *cli, int argc, char **argv, sandbox_verb verb);
 /* One request of the native API; on success *ret is the parsed answer, the caller's (ret NULL: not wanted). The exit code. */
 int verb_ask(struct cli *cli, const char *method, const char *path, const char *body, json_t **ret);
 
+/* Says on standard error that another image stands in for the one that was asked for, if that is so. */
+void verb_say_stand_in(const struct cli *cli, struct caisson *c, const char *image);
+
 /* A collection of the native API, as a table. row adds one item of it. */
 struct listing {
 	const char *path;

@@ -67,9 +67,10 @@ static int load(struct image_store *s, int folder, const struct refs *refs, cons
 	return 0;
 }
 
-/* The name that stands for ref: itself, its normal form, or what the table says. NULL: none. */
-static const char *lookup(const struct refs *refs, const char *ref)
+/* What ref means: itself, its normal form, or what the table says, which makes it a stand-in. NULL: nothing. */
+static const char *lookup(const struct refs *refs, const char *ref, bool *ret_stand_in)
 {
+	*ret_stand_in = false;
 	const char *digest = pairs_get(&refs->names, ref);
 	if (digest)
 		return digest;
@@ -90,6 +91,7 @@ static const char *lookup(const struct refs *refs, const char *ref)
 			to = refs->map.v[i].value;
 		}
 	}
+	*ret_stand_in = to;
 	return to ? pairs_get(&refs->names, to) : NULL;
 }
 
@@ -187,12 +189,15 @@ int image_resolve(struct image_store *s, const char *ref, struct image *ret, str
 	int r = refs_load(folder, &refs, e);
 	if (r < 0)
 		return r;
-	const char *digest = image_digest_valid(ref) ? ref : lookup(&refs, ref);
+	bool stand_in = false;
+	const char *digest = image_digest_valid(ref) ? ref : lookup(&refs, ref, &stand_in);
 	r = digest ? load(s, folder, &refs, digest, ret, e) : not_found(&refs, ref, e);
 	if (r == -ENOENT && digest)
 		not_found(&refs, ref, e);
-	if (r == 0)
+	if (r == 0) {
+		ret->stand_in = stand_in;
 		keep_last(s, ref, ret, &refs_before);
+	}
 	refs_done(&refs);
 	return r;
 }

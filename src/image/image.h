@@ -26,6 +26,7 @@ struct image {
 	struct pairs env;   /* of the image: PATH and such */
 	char **names;       /* references that point here, NULL-terminated */
 	uint64_t size_bytes, created_ms;
+	bool stand_in;      /* the operator's table led here from another name */
 };
 void image_done(struct image *i);
 

@@ -138,6 +138,13 @@ def test_usage():
     contains(caisson("run", "--nosuch", "x", "--json").errors, "help run", "what follows the command is its own")
 
 
+def test_a_stand_in_is_said():
+    r = caisson("run", "--image", "python:3.99", "true")
+    equal(r.code, 0, f"{r}")
+    contains(r.errors, "python:3.99 is not on the server: default stands in")
+    equal(caisson("run", "--image", "default", "true").err, b"", "the name itself")
+
+
 def test_refusals_say_why():
     r = caisson("run", "--image", "nosuch:1", "true")
     equal(r.code, 125)

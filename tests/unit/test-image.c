@@ -214,6 +214,7 @@ static void test_add_and_resolve(void **state)
 	for (size_t n = 0; n < ARRAY_LEN(refs); n++) {
 		assert_int_equal(image_resolve(store, refs[n], &i, &e), 0);
 		assert_string_equal(i.digest, digest);
+		assert_int_equal(i.stand_in, strstr(refs[n], "python") != NULL);
 		assert_string_equal(i.names[0], "mine:1");
 		assert_string_equal(i.names[1], "other");
 		assert_null(i.names[2]);

@@ -229,6 +229,7 @@ void encode_image(struct jout *j, const char *key, const struct image_view *v)
 	jout_time(j, "created_at", v->created_ms ? v->created_ms : 1);
 	jout_z(j, "user", v->user);
 	jout_z(j, "workdir", v->workdir);
+	jout_bool(j, "stand_in", v->stand_in);
 	jout_end_object(j);
 }
 
