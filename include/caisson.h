@@ -119,6 +119,7 @@ struct caisson_create_options {
 	const char *network;   /* "none", "public", "allow"; NULL: the server's default, or "allow" when there are rules */
 	const char *const *network_allow; /* rules such as "api.example.org:443"; NULL-terminated, or NULL */
 	const char *const *network_deny;
+	const char *const *permissions;   /* rules such as "allow program:/usr/bin"; NULL-terminated, or NULL */
 	const struct caisson_pair *secret_env, *secret_files; /* variable or absolute path -> name of a secret: it holds a placeholder */
 	size_t n_secret_env, n_secret_files;
 	const char *user, *workdir, *hostname; /* of runs; NULL: the image's */

@@ -44,6 +44,9 @@ bool sandbox_args_take(struct args *a, int id, struct sandbox_args *s)
 	case OPT_SANDBOX_DENY:
 		text_list_add(&s->deny, a->value);
 		return true;
+	case OPT_SANDBOX_PERMIT:
+		text_list_add(&s->permit, a->value);
+		return true;
 	case OPT_SANDBOX_SECRET:
 		args_pair(a, "secret", false, &s->secret_env);
 		return true;

@@ -6,7 +6,7 @@
 
 enum { OPT_SANDBOX_IMAGE = 5001, OPT_SANDBOX_BOUNDARY, OPT_SANDBOX_NAME, OPT_SANDBOX_LABEL, OPT_SANDBOX_CPUS, OPT_SANDBOX_MEMORY,
        OPT_SANDBOX_DISK, OPT_SANDBOX_PIDS, OPT_SANDBOX_NETWORK, OPT_SANDBOX_HOSTNAME,
-       OPT_SANDBOX_ALLOW, OPT_SANDBOX_DENY, OPT_SANDBOX_SECRET, OPT_SANDBOX_SECRET_FILE, OPT_SANDBOX_NO_SUDO };
+       OPT_SANDBOX_ALLOW, OPT_SANDBOX_DENY, OPT_SANDBOX_SECRET, OPT_SANDBOX_SECRET_FILE, OPT_SANDBOX_NO_SUDO, OPT_SANDBOX_PERMIT };
 
 #define SANDBOX_OPTIONS                                                                                              \
 	{ OPT_SANDBOX_IMAGE, 0, "image", "REF", "image to start from (default: default)" },                          \
@@ -22,6 +22,7 @@ enum { OPT_SANDBOX_IMAGE = 5001, OPT_SANDBOX_BOUNDARY, OPT_SANDBOX_NAME, OPT_SAN
 	{ OPT_SANDBOX_DENY, 0, "deny", "RULE", "may not reach this; may be repeated" },                              \
 	{ OPT_SANDBOX_SECRET, 0, "secret", "VAR=SECRET", "variable that stands for a secret; may be repeated" },      \
 	{ OPT_SANDBOX_SECRET_FILE, 0, "secret-file", "PATH=SECRET", "the same in a file inside; may be repeated" },     \
+	{ OPT_SANDBOX_PERMIT, 0, "permit", "RULE", "programs may use no more, such as 'allow program:/bin/sh'; repeated" }, \
 	{ OPT_SANDBOX_NO_SUDO, 0, "no-sudo", NULL, "its user may not become root inside" },                           \
 	{ OPT_SANDBOX_HOSTNAME, 0, "hostname", "NAME", "host name inside (default: from the name)" }
 
@@ -33,7 +34,7 @@ struct text_list { /* NULL-terminated; the texts are of argv */
 struct sandbox_args {
 	struct caisson_create_options o; /* strings are of argv */
 	struct pair_list labels;         /* put into o by sandbox_args_finish */
-	struct text_list allow, deny;    /* the same */
+	struct text_list allow, deny, permit; /* the same */
 	struct pair_list secret_env, secret_files; /* the same */
 };
 /* Takes the option if it is one of these; false: it is another one. Wrong values set a->leave. */
@@ -44,6 +45,7 @@ static inline void sandbox_args_finish(struct sandbox_args *s)
 	s->o.n_labels = s->labels.n;
 	s->o.network_allow = s->allow.v;
 	s->o.network_deny = s->deny.v;
+	s->o.permissions = s->permit.v;
 	s->o.secret_env = s->secret_env.v;
 	s->o.n_secret_env = s->secret_env.n;
 	s->o.secret_files = s->secret_files.v;
@@ -54,6 +56,7 @@ static inline void sandbox_args_done(struct sandbox_args *s)
 	pair_list_done(&s->labels);
 	free(s->allow.v);
 	free(s->deny.v);
+	free(s->permit.v);
 	pair_list_done(&s->secret_env);
 	pair_list_done(&s->secret_files);
 }

@@ -47,6 +47,7 @@ static json_t *create_body(const struct caisson_create_options *o)
 	     put_number(resources, "pids", o->pids);
 	ok = ok && put_text(network, "mode", o->network ? o->network : o->network_allow ? "allow" : NULL);
 	ok = ok && put_texts(network, "allow", o->network_allow) && put_texts(network, "deny", o->network_deny);
+	ok = ok && put_texts(body, "permissions", o->permissions);
 	ok = ok && put_pairs(secrets, "env", o->secret_env, o->n_secret_env) && put_pairs(secrets, "files", o->secret_files, o->n_secret_files);
 	ok = ok && (json_object_size(secrets) == 0 || json_object_set(body, "secrets", secrets) == 0);
 	ok = ok && put_number(lifetime, "idle_s", o->idle_s) && put_number(lifetime, "max_s", o->max_s);

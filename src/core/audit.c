@@ -163,6 +163,7 @@ void audit_emit(struct core *c, const char *type, struct sandbox *s, enum sandbo
 		audit_text(l, "boundary", s->row.boundary);
 		audit_text(l, "snapshot", s->row.spec.from_snapshot);
 		audit_say_network(l, s);
+		audit_texts(l, "permissions", s->row.spec.permissions);
 	}
 	core_audit_end(c);
 }

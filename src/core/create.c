@@ -38,6 +38,11 @@ static int check_caps(const struct core *c, const struct boundary *b, const stru
 	if (spec->network != NETWORK_NONE && !network_falls_away(b, spec) && !(b->ops->caps & BOUNDARY_CAN_NETWORK))
 		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "network.mode: the boundary '%s' gives a sandbox no network: leave it out, or ask for \"none\"",
 		               b->ops->name);
+	if (spec->permissions && !(b->ops->caps & BOUNDARY_CAN_PERMIT)) {
+		(void)err_set(e, ERR_UNSUPPORTED, ENOTSUP, "permissions: nothing in the boundary '%s' would enforce them: leave them out", b->ops->name);
+		add_alternative(c, BOUNDARY_CAN_PERMIT, e);
+		return -ENOTSUP;
+	}
 	if (!spec->volumes.n || b->ops->caps & BOUNDARY_CAN_VOLUMES)
 		return 0;
 	(void)err_set(e, ERR_UNSUPPORTED, ENOTSUP, "volumes: the boundary '%s' shares no folders with anybody: leave them out", b->ops->name);
@@ -320,7 +325,8 @@ void core_create_from(struct core *c, const char *tenant, const char *key_id, co
 	bs.volumes = &volumes;
 	if (from)
 		bs.from_snapshot = from->row.id;
-	bool claimed = may_rename(b, spec) && pool_claim(c, b, &bs, &claim);
+	/* A ready one may hold programs that were started without rules. */
+	bool claimed = !spec->permissions && may_rename(b, spec) && pool_claim(c, b, &bs, &claim);
 	if (!claimed)
 		random_uuid(claim.id);
 	bs.id = claim.id;

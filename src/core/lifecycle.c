@@ -186,6 +186,8 @@ static void connect_guest(struct sandbox *s)
 	s->link = link_new(s->core->loop, fd, &sandbox_link_events, s);
 	if (!s->link)
 		ended_by_itself(s, "the guest's connection cannot be watched (out of file descriptors?)");
+	else if (s->row.spec.permissions)
+		link_permit(s->link, s->row.spec.permissions);
 }
 
 void lifecycle_tell_time(struct sandbox *s, bool name)

@@ -6,6 +6,7 @@
  * down the state stays, but link_pump() is NULL and nothing more is sent. */
 #include "base/log.h"
 #include "core/link_int.h"
+#include "model/permission.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -218,6 +219,25 @@ void link_sweep(struct link *l)
 {
 	if (link_pump(l) && pump_out(l->pump)->len)
 		pump_kick(l->pump);
+}
+
+void link_permit(struct link *l, char *const *rules)
+{
+	auto_buf struct buf b = { 0 };
+	enum permit_kind kind = PERMIT_KIND_END;
+	struct str path;
+	struct err e;
+
+	buf_init(&b, PERMITS_MAX * (PERMIT_PATH_MAX + 2));
+	for (; *rules; rules++)
+		if (permission_parse(*rules, &kind, &path, &e) < 0 || permit_put(&b, kind, path) < 0) {
+			link_close(l); /* of a store that was tampered with: not heeding one is no choice */
+			return;
+		}
+	if (!link_pump(l))
+		return;
+	(void)guest_message_put(pump_out(l->pump), GUEST_PERMIT, 0, buf_str(&b));
+	pump_kick(l->pump);
 }
 
 void link_set_events(struct link *l, const struct link_events *ev, void *ctx)

@@ -59,6 +59,9 @@ bool link_is_open(const struct link *l);
  * later; nobody waits for the answer. After on_hello. */
 void link_tell_time(struct link *l, const char *hostname);
 
+/* What programs that are started from now on may use: valid rules of model/permission.h. Right after link_new. */
+void link_permit(struct link *l, char *const *rules);
+
 /* --- runs --- */
 /* `env` is the complete environment but for HOME, USER, LOGNAME, SHELL, PATH, which the guest adds from the user's entry
  * and the image when absent; user/cwd NULL: the guest's default. Never fails here: trouble comes as on_run_end(failed).

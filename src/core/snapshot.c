@@ -398,6 +398,8 @@ int snapshot_fill_spec(struct snapshot *p, const struct sandbox_spec *asked, str
 		s.user = xstrdup(p->row.user);
 	if (!s.workdir)
 		s.workdir = xstrdup(from->workdir);
+	if (!s.permissions)
+		s.permissions = strv_copy(from->permissions);
 	if (s.sudo == WANT_DEFAULT)
 		s.sudo = from->sudo;
 	*ret = s;

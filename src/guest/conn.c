@@ -177,6 +177,8 @@ static int take_frame(struct guest *g, const struct guest_frame *f, struct str m
 	case GUEST_OP_CREDIT:
 	case GUEST_OP_CANCEL:
 		return op_input(g, f);
+	case GUEST_PERMIT:
+		return confine_set(&g->confine, m);
 	case GUEST_SETUP:
 		return setup_request(g, f->id, m);
 	case GUEST_HELLO:

@@ -2,6 +2,7 @@
 #ifndef CAISSON_GUEST_GUEST_H
 #define CAISSON_GUEST_GUEST_H
 
+#include "guest/confine.h"
 #include "guest/group.h"
 #include "guest/loop.h"
 #include "guest/user.h"
@@ -37,6 +38,7 @@ struct guest {
 	struct loop loop;
 	struct options opt;
 	struct groups groups;
+	struct confine confine;        /* of every program */
 	struct watch listener;         /* or unset: fd 3 is a stream itself */
 	struct conn *conn;             /* the daemon's, or NULL */
 	struct conn *waiting;          /* accepted, no first frame yet */

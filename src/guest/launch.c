@@ -75,6 +75,7 @@ static int take_terminal(const struct launch *l)
 static int set_up(const struct launch *l)
 {
 	struct rlimit no_core = { 0, 0 };
+	int r;
 
 	if (setsid() < 0)
 		return -errno;
@@ -82,7 +83,9 @@ static int set_up(const struct launch *l)
 		return -errno;
 	if (l->dir && fchdir(*l->dir) < 0)
 		return -errno;
-	int r = l->pty ? take_terminal(l) : 0;
+	if (l->confine && l->confine->on && (r = confine_enter(l->confine)) < 0)
+		return r;
+	r = l->pty ? take_terminal(l) : 0;
 	if (r == 0)
 		r = arrange_fds(l);
 	if (r < 0)

@@ -2,6 +2,7 @@
 #ifndef CAISSON_GUEST_LAUNCH_H
 #define CAISSON_GUEST_LAUNCH_H
 
+#include "guest/confine.h"
 #include "guest/user.h"
 
 #include <sys/resource.h>
@@ -19,6 +20,7 @@ struct launch {
 	const int *dir;           /* a directory to start in, as who runs us may enter it, unless there is a cwd; or NULL. Borrowed */
 	int fds[3];               /* become 0, 1, 2; borrowed */
 	int extra, extra_to;      /* one more descriptor; unset = none. Borrowed */
+	const struct confine *confine; /* what it may use, or NULL: it is not asked */
 	bool no_new_privs;        /* set-id programs give it nothing */
 	bool pty;                 /* the first of fds that is a terminal is to be controlled */
 	int cgroup_procs;         /* or unset. Borrowed */

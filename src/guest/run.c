@@ -411,6 +411,7 @@ static void start_program(struct run *r, struct guest_run_request *req)
 		.pty = r->pty >= 0,
 		.cgroup_procs = procs,
 		.files = g->opt.files,
+		.confine = &g->confine,
 		.no_new_privs = g->opt.no_new_privs,
 	};
 	pid_t pid = launch(&l);

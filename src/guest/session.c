@@ -514,6 +514,7 @@ static pid_t start_shell(struct session *s, const struct guest_run_request *r, c
 		.extra_to = s->bash ? STATUS_FD_BASH : STATUS_FD_SH,
 		.cgroup_procs = procs,
 		.files = g->opt.files,
+		.confine = &g->confine,
 		.no_new_privs = g->opt.no_new_privs,
 	};
 	pid_t pid = launch(l);

@@ -219,6 +219,7 @@ static void start(struct ask *a, const struct guest_run_request *req)
 		.fds = { a->fds[0], a->fds[1], a->fds[2] },
 		.extra = -EBADF,
 		.pty = req->flags & GUEST_RUN_PTY,
+		.confine = &g->confine,
 		.cgroup_procs = procs,
 		.files = g->opt.files,
 	};

@@ -209,6 +209,7 @@ void spec_done(struct sandbox_spec *s)
 	free(s->workdir);
 	free(s->hostname);
 	strv_free(s->network_allow);
+	strv_free(s->permissions);
 	strv_free(s->network_deny);
 	volume_mounts_done(&s->volumes);
 	pairs_done(&s->secret_env);
@@ -232,6 +233,7 @@ void spec_copy(struct sandbox_spec *to, const struct sandbox_spec *from)
 	copy.user = xstrdup(from->user);
 	copy.workdir = xstrdup(from->workdir);
 	copy.hostname = xstrdup(from->hostname);
+	copy.permissions = strv_copy(from->permissions);
 	copy.network_allow = strv_copy(from->network_allow);
 	copy.network_deny = strv_copy(from->network_deny);
 	copy.volumes = (struct volume_mounts){ 0 };

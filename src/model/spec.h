@@ -122,6 +122,7 @@ struct sandbox_spec {
 	struct network_limits network_limits;
 	struct pairs secret_env;   /* variable -> name of a secret: it holds the placeholder (model/secret.h) */
 	struct pairs secret_files; /* absolute path inside -> name of a secret: the same in a file */
+	char **permissions; /* rules of model/permission.h, NULL-terminated and not empty, or NULL: programs are not confined */
 	struct lifetime lifetime;
 	struct volume_mounts volumes;
 	enum want sudo;         /* may its user become root inside? By default as its snapshot's could, else yes */

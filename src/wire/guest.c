@@ -154,7 +154,7 @@ void guest_assembly_done(struct guest_assembly *a)
 static bool in_pieces(uint8_t type)
 {
 	return type == GUEST_RUN_START || type == GUEST_SESSION_OPEN || type == GUEST_SESSION_CLOSE || type == GUEST_OP_OPEN ||
-	       type == GUEST_READY || type == GUEST_SETUP;
+	       type == GUEST_READY || type == GUEST_SETUP || type == GUEST_PERMIT;
 }
 
 int guest_assembly_feed(struct guest_assembly *a, const struct guest_frame *f, struct str *ret_message)

@@ -67,6 +67,7 @@ enum guest_type {
 	GUEST_OP_CANCEL,
 	GUEST_SETUP,          /* request; id = serial. Only to the guest of a virtual machine */
 	GUEST_RUN_TAKE,       /* u64 time limit in ms: the run begins now */
+	GUEST_PERMIT,         /* request: entries of wire/permit.h; programs started from now on may do no more */
 	/* both ways */
 	GUEST_OP_DATA = 24,   /* bytes */
 	GUEST_OP_EOF,

@@ -3,6 +3,7 @@
  * way, whose promises to core are checked. */
 #include "core/link.h"
 #include "wire/guest.h"
+#include "wire/permit.h"
 
 #include <assert.h>
 #include <sys/socket.h>
@@ -99,6 +100,20 @@ static void check_setup(const struct guest_frame *f, struct str m)
 	guest_assembly_done(&a);
 }
 
+/* What is taken is said again byte for byte. */
+static void check_permit(struct str m)
+{
+	enum permit_kind kind;
+	const char *path, *begin = m.p;
+	struct buf again;
+
+	buf_init(&again, GUEST_MESSAGE_MAX);
+	while (permit_next(&m, &kind, &path) > 0)
+		assert(path[0] == '/' && permit_put(&again, kind, str_of(path)) == 0);
+	assert(again.len == (size_t)(m.p - begin) && (again.len == 0 || memcmp(again.data, begin, again.len) == 0));
+	buf_done(&again);
+}
+
 static void as_the_guest(struct str in)
 {
 	struct guest_assembly a;
@@ -118,6 +133,8 @@ static void as_the_guest(struct str in)
 			check_op(&f, m);
 		else if (got == 1 && f.type == GUEST_SETUP)
 			check_setup(&f, m);
+		else if (got == 1 && f.type == GUEST_PERMIT)
+			check_permit(m);
 		in.p += n;
 		in.n -= (size_t)n;
 	}

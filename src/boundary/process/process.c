@@ -715,7 +715,7 @@ static void process_free(struct boundary *b)
 static const struct boundary_ops process_ops = {
 	.name = "process",
 	.spares = 4,
-	.caps = BOUNDARY_CAN_PAUSE | BOUNDARY_CAN_NETWORK | BOUNDARY_CAN_SNAPSHOT_DISK | BOUNDARY_CAN_RESIZE | BOUNDARY_CAN_VOLUMES |
+	.caps = BOUNDARY_CAN_PAUSE | BOUNDARY_CAN_NETWORK | BOUNDARY_CAN_SNAPSHOT_DISK | BOUNDARY_CAN_RESIZE | BOUNDARY_CAN_VOLUMES | BOUNDARY_CAN_PERMIT |
 		BOUNDARY_MANY_CONNECTIONS,
 	.list = process_list,
 	.create = process_create,

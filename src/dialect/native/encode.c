@@ -90,6 +90,7 @@ void encode_sandbox(struct jout *j, const char *key, const struct sandbox_view *
 	encode_resources(j, "resources", &s->resources);
 	encode_network(j, s);
 	encode_secrets(j, s);
+	encode_list(j, "permissions", s->permissions);
 	encode_pairs(j, "labels", &s->labels);
 	encode_pairs(j, "env", &s->env);
 	jout_z(j, "user", v->user ? v->user : s->user);

@@ -119,6 +119,7 @@ static const struct field sandbox_fields[] = {
 	{ .name = "hostname", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, hostname) },
 	{ .name = "network", .kind = FIELD_OBJECT, .sub = network_fields },
 	{ .name = "secrets", .kind = FIELD_OBJECT, .sub = secrets_fields },
+	{ .name = "permissions", .kind = FIELD_STRINGS, .offset = offsetof(struct sandbox_spec, permissions) },
 	{ .name = "lifetime", .kind = FIELD_OBJECT, .offset = offsetof(struct sandbox_spec, lifetime), .sub = lifetime_fields },
 	{ .name = "volumes", .kind = FIELD_CUSTOM, .set = set_volumes },
 	{ .name = "sudo", .kind = FIELD_CUSTOM, .set = set_sudo },
