@@ -224,13 +224,12 @@ void link_sweep(struct link *l)
 void link_permit(struct link *l, char *const *rules)
 {
 	auto_buf struct buf b = { 0 };
-	enum permit_kind kind = PERMIT_KIND_END;
-	struct str path;
+	struct permit p;
 	struct err e;
 
-	buf_init(&b, PERMITS_MAX * (PERMIT_PATH_MAX + 2));
+	buf_init(&b, PERMITS_MAX * (PERMIT_PATH_MAX + 3));
 	for (; *rules; rules++)
-		if (permission_parse(*rules, &kind, &path, &e) < 0 || permit_put(&b, kind, path) < 0) {
+		if (permission_parse(*rules, &p, &e) < 0 || permit_put(&b, &p) < 0) {
 			link_close(l); /* of a store that was tampered with: not heeding one is no choice */
 			return;
 		}

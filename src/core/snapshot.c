@@ -377,6 +377,8 @@ int snapshot_fill_spec(struct snapshot *p, const struct sandbox_spec *asked, str
 	if (asked->resources.disk_mib && asked->resources.disk_mib != res->disk_mib)
 		return err_set(e, ERR_INVALID, EINVAL, "resources.disk_mib: the disk of this snapshot has %llu MiB, and that cannot change: leave it out",
 		               (unsigned long long)res->disk_mib);
+	if (p->row.memory && asked->permissions && !strv_equal(asked->permissions, from->permissions))
+		return err_set(e, ERR_INVALID, EINVAL, "permissions: what runs in this snapshot was started with others, and goes on with them: leave them out");
 	spec_copy(&s, asked);
 	free(s.image);
 	s.image = xstrdup(from->image);

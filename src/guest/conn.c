@@ -178,7 +178,7 @@ static int take_frame(struct guest *g, const struct guest_frame *f, struct str m
 	case GUEST_OP_CANCEL:
 		return op_input(g, f);
 	case GUEST_PERMIT:
-		return confine_set(&g->confine, m);
+		return confine_set(&g->confine, m, g->in_vm);
 	case GUEST_SETUP:
 		return setup_request(g, f->id, m);
 	case GUEST_HELLO:

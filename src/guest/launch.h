@@ -9,7 +9,7 @@
 
 enum { LAUNCH_SCRIPT_FD = 63 }; /* where a script is found by the program: /dev/fd/63 */
 
-enum launch_stage { LAUNCH_OK, LAUNCH_SETUP, LAUNCH_USER, LAUNCH_CWD, LAUNCH_EXEC };
+enum launch_stage { LAUNCH_OK, LAUNCH_SETUP, LAUNCH_CONFINE, LAUNCH_USER, LAUNCH_CWD, LAUNCH_EXEC };
 
 struct launch {
 	const char *const *argv;
@@ -20,7 +20,7 @@ struct launch {
 	const int *dir;           /* a directory to start in, as who runs us may enter it, unless there is a cwd; or NULL. Borrowed */
 	int fds[3];               /* become 0, 1, 2; borrowed */
 	int extra, extra_to;      /* one more descriptor; unset = none. Borrowed */
-	const struct confine *confine; /* what it may use, or NULL: it is not asked */
+	const struct confine *confine; /* what it may use */
 	bool no_new_privs;        /* set-id programs give it nothing */
 	bool pty;                 /* the first of fds that is a terminal is to be controlled */
 	int cgroup_procs;         /* or unset. Borrowed */
@@ -28,6 +28,7 @@ struct launch {
 	/* filled in: */
 	enum launch_stage stage;  /* where it stopped, LAUNCH_OK = it runs */
 	int errnum;
+	pid_t pid;                /* when it is not the child itself */
 };
 
 /* Returns the pid, also when exec failed (stage LAUNCH_EXEC: the child has exited with 126 or 127 as a shell would);

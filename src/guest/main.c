@@ -11,7 +11,6 @@
 #include "guest/run.h"
 #include "guest/session.h"
 #include "guest/sudo.h"
-#include "guest/sftp.h"
 #include "guest/vm.h"
 
 #include <errno.h>
@@ -192,8 +191,6 @@ int main(int argc, char **argv)
 
 	if (sudo_is_meant(argv[0]))
 		return sudo_main(argc, argv);
-	if (argc > 0 && streq(argv[0], GUEST_ARGV0_SFTP)) /* not PID 1, but a program of the tenant's (launch.c) */
-		return sftp_main();
 	/* before anything else: closes /proc/1 to the tenants, also to those with our uid */
 	if (prctl(PR_SET_DUMPABLE, 0) < 0)
 		return fail("dumpable");
@@ -202,7 +199,7 @@ int main(int argc, char **argv)
 	g.in_vm = g.bare = vm_is_init(argv[0]);
 	if (g.in_vm && (errno = -vm_boot(&step)) != 0)
 		return fail(step); /* the kernel panics, and QEMU ends */
-	g.listener.fd = g.sudo.listener.fd = -EBADF;
+	g.listener.fd = g.sudo.listener.fd = g.confine.ruleset = -EBADF;
 	take_options(&g.opt, argv + 1);
 	if ((errno = -arrange_descriptors()) != 0)
 		return fail("descriptors");

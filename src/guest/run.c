@@ -369,6 +369,9 @@ static void fail_launch(struct run *r, const struct launch *l, const struct gues
 		run_fail(r, -e, "cannot enter the working directory %.120s: %s", l->cwd, strerror(-e));
 	else if (l->stage == LAUNCH_USER)
 		run_fail(r, -e, "cannot become user %s: %s", req->user ? req->user : r->g->opt.user, strerror(-e));
+	else if (l->stage == LAUNCH_CONFINE)
+		run_fail(r, -e, "this sandbox's permissions cannot be kept, so no program is started in it: %s",
+			 e == -EOPNOTSUPP || e == -ENOSYS ? "its kernel has no Landlock, or too old a one" : strerror(-e));
 	else if (e == -EAGAIN)
 		run_fail(r, -e, "the sandbox has reached its limit of processes");
 	else

@@ -9,6 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 8u
+#endif
+
 static int write_all(int fd, struct str s)
 {
 	while (s.n) {
@@ -25,14 +29,17 @@ static int write_all(int fd, struct str s)
 
 int script_in_memory(struct str bytes)
 {
-	auto_fd int fd = memfd_create("script", MFD_CLOEXEC);
+	/* not to be executed itself, nor changed into what may be: rules on programs do not see it (confine.c) */
+	auto_fd int fd = memfd_create("script", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
 
+	if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
+		fd = memfd_create("script", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -errno;
 	int r = write_all(fd, bytes);
 	if (r < 0)
 		return r;
-	if (lseek(fd, 0, SEEK_SET) < 0)
+	if (lseek(fd, 0, SEEK_SET) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
 		return -errno;
 	return take_fd(&fd);
 }

@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -105,18 +106,23 @@ static struct str status_line(const char *status, const char *key)
 	return at && at > status && at[-1] == '\n' ? (struct str){ at, strcspn(at, "\n") } : STR("");
 }
 
-static bool confined(pid_t pid)
+static unsigned long filters(const char *status)
 {
-	static const char *const keys[] = { "CapBnd:", "Seccomp_filters:" };
+	static const char key[] = "Seccomp_filters:";
+	struct str line = status_line(status, key);
+
+	return line.n ? strtoul(line.p + strlen(key), NULL, 10) : 0;
+}
+
+/* Further than everything is here. */
+static bool confined(const struct guest *g, pid_t pid)
+{
 	char path[40], theirs[STATUS_MAX], ours[STATUS_MAX];
 
 	snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
 	if (!load(path, theirs) || !load("/proc/self/status", ours))
 		return true;
-	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-		if (!str_eq(status_line(theirs, keys[i]), status_line(ours, keys[i])))
-			return true;
-	return false;
+	return !str_eq(status_line(theirs, "CapBnd:"), status_line(ours, "CapBnd:")) || filters(theirs) != filters(ours) + g->confine.on;
 }
 
 static bool ended(int pidfd)
@@ -187,7 +193,7 @@ static bool permitted(struct guest *g, int fd, const struct ucred *who)
 		       known && ordinary.name[0] ? ordinary.name : g->opt.user);
 		return false;
 	}
-	if (!confined(who->pid))
+	if (!confined(g, who->pid))
 		return true;
 	refuse(fd, EPERM, "this process has been confined further than its sandbox, and sudo does not undo that");
 	return false;

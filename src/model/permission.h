@@ -1,10 +1,12 @@
 /* What the programs in a sandbox may use of what is in it: rules as text. Pure.
  *
- * A rule is   allow KIND:PATH
- *   KIND  program (may be executed), read (may be read and listed), write (may be changed, made, removed)
- *   PATH  absolute: a file, or a folder with all below it
- * A kind of which there is a rule is denied wherever none allows it; a kind of which there is none is not looked at. How this is kept, and
- * what is not kept by it: docs/internals/permissions.md. Rules that could not be kept (deny, ask, host, method) are refused. */
+ * A rule is   VERDICT KIND:PATH
+ *   VERDICT  allow, deny; ask (only of programs): each use waits for an answer
+ *   KIND     program (may be executed), read (may be read and listed), write (may be changed, made, removed)
+ *   PATH     absolute: a file, or a folder with all below it
+ * Of rules of one kind the one with the longest path counts; of two with the same path, deny before ask before allow. What no rule of a
+ * kind names is denied when that kind has an allow rule, else left alone. How this is kept, and what is not kept by it:
+ * docs/internals/permissions.md. Rules that could not be kept (host, method, ask for files) are refused. */
 #ifndef CAISSON_MODEL_PERMISSION_H
 #define CAISSON_MODEL_PERMISSION_H
 
@@ -13,7 +15,7 @@
 #include "wire/permit.h"
 
 /* 0, ERR_INVALID, or ERR_UNSUPPORTED: a rule that nothing would enforce. The path is a view into text. */
-int permission_parse(const char *text, enum permit_kind *ret_kind, struct str *ret_path, struct err *e);
+int permission_parse(const char *text, struct permit *ret, struct err *e);
 int permissions_validate(char *const *rules, struct err *e); /* NULL-terminated, or NULL */
 
 #endif

@@ -31,7 +31,7 @@ enum boundary_cap {
 	BOUNDARY_CAN_NETWORK = 1 << 5,
 	BOUNDARY_CAN_RESIZE = 1 << 6, /* limits of a started one */
 	BOUNDARY_OWN_CLOCK = 1 << 7,  /* its guest keeps time and host name itself, and takes them from us (link_tell_time) */
-	BOUNDARY_CAN_PERMIT = 1 << 9,  /* its guest confines programs to what rules name (model/permission.h) */
+	BOUNDARY_CAN_PERMIT = 1 << 10, /* its guest confines programs to what rules name (model/permission.h) */
 	BOUNDARY_CAN_VOLUMES = 1 << 8, /* folders that several sandboxes share and that outlive them */
 	BOUNDARY_GUEST_COUNTS = 1 << 9, /* only its guest can tell how many processes and files there are (OP_DISK) */
 };

@@ -81,6 +81,15 @@ char **strv_copy(char *const *v)
 	return copy;
 }
 
+bool strv_equal(char *const *a, char *const *b)
+{
+	static char *const empty[] = { NULL };
+
+	for (a = a ? a : empty, b = b ? b : empty; *a && *b && streq(*a, *b); a++)
+		b++;
+	return !*a && !*b;
+}
+
 void strv_free(char **v)
 {
 	for (char **p = v; p && *p; p++)

@@ -199,6 +199,7 @@ char *run_spec_display(const struct run_spec *r);
 
 /* NULL-terminated vectors of heap strings (argv). */
 char **strv_copy(char *const *v); /* NULL in, NULL out */
+bool strv_equal(char *const *a, char *const *b); /* NULL is an empty one */
 void strv_free(char **v);         /* accepts NULL */
 
 #endif

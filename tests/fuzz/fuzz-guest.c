@@ -103,13 +103,13 @@ static void check_setup(const struct guest_frame *f, struct str m)
 /* What is taken is said again byte for byte. */
 static void check_permit(struct str m)
 {
-	enum permit_kind kind;
-	const char *path, *begin = m.p;
+	struct permit p;
+	const char *begin = m.p;
 	struct buf again;
 
 	buf_init(&again, GUEST_MESSAGE_MAX);
-	while (permit_next(&m, &kind, &path) > 0)
-		assert(path[0] == '/' && permit_put(&again, kind, str_of(path)) == 0);
+	while (permit_next(&m, &p) > 0)
+		assert(p.path[0] == '/' && permit_put(&again, &p) == 0);
 	assert(again.len == (size_t)(m.p - begin) && (again.len == 0 || memcmp(again.data, begin, again.len) == 0));
 	buf_done(&again);
 }

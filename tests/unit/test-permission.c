@@ -11,36 +11,37 @@ static void rules(void **state)
 {
 	static const struct {
 		const char *text, *path; /* path NULL: refused */
-		int kind;                /* or the kind of the error */
+		int verdict, kind;       /* or verdict: the kind of the error */
 	} cases[] = {
-		{ "allow program:/usr/bin/git", "/usr/bin/git", PERMIT_PROGRAM },
-		{ "allow read:/", "/", PERMIT_READ },
-		{ "allow write:/home/a b", "/home/a b", PERMIT_WRITE },
-		{ "allow write:home", NULL, ERR_INVALID },
-		{ "allow write:", NULL, ERR_INVALID },
-		{ "allow  read:/x", NULL, ERR_INVALID },
-		{ "allow tool:/x", NULL, ERR_INVALID },
-		{ "ALLOW read:/x", NULL, ERR_INVALID },
-		{ "", NULL, ERR_INVALID },
-		{ "deny read:/x", NULL, ERR_UNSUPPORTED },
-		{ "ask program:/usr/bin/git", NULL, ERR_UNSUPPORTED },
-		{ "allow host:example.org", NULL, ERR_UNSUPPORTED },
-		{ "allow method:GET", NULL, ERR_UNSUPPORTED },
+		{ "allow program:/usr/bin/git", "/usr/bin/git", PERMIT_ALLOW, PERMIT_PROGRAM },
+		{ "allow read:/", "/", PERMIT_ALLOW, PERMIT_READ },
+		{ "allow write:/home/a b", "/home/a b", PERMIT_ALLOW, PERMIT_WRITE },
+		{ "deny read:/x", "/x", PERMIT_DENY, PERMIT_READ },
+		{ .text = "allow write:home", .verdict = ERR_INVALID },
+		{ .text = "allow write:", .verdict = ERR_INVALID },
+		{ .text = "allow  read:/x", .verdict = ERR_INVALID },
+		{ .text = "allow tool:/x", .verdict = ERR_INVALID },
+		{ .text = "ALLOW read:/x", .verdict = ERR_INVALID },
+		{ .text = "forbid read:/x", .verdict = ERR_INVALID },
+		{ .text = "", .verdict = ERR_INVALID },
+		{ .text = "ask read:/x", .verdict = ERR_UNSUPPORTED },
+		{ .text = "allow host:example.org", .verdict = ERR_UNSUPPORTED },
+		{ .text = "deny method:GET", .verdict = ERR_UNSUPPORTED },
 	};
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		enum permit_kind kind = PERMIT_KIND_END;
-		struct str path = { 0 };
+		struct permit p = { 0 };
 		struct err e = { 0 };
-		int rc = permission_parse(cases[i].text, &kind, &path, &e);
+		int rc = permission_parse(cases[i].text, &p, &e);
 		if (cases[i].path) {
 			assert_int_equal(rc, 0);
-			assert_int_equal(kind, cases[i].kind);
-			assert_true(str_eqz(path, cases[i].path));
+			assert_int_equal(p.verdict, cases[i].verdict);
+			assert_int_equal(p.kind, cases[i].kind);
+			assert_string_equal(p.path, cases[i].path);
 		} else {
 			assert_true(rc < 0);
-			assert_int_equal(e.kind, cases[i].kind);
-			assert_int_equal(kind, PERMIT_KIND_END);
+			assert_int_equal(e.kind, cases[i].verdict);
+			assert_null(p.path);
 		}
 	}
 }
@@ -64,26 +65,25 @@ static void lists(void **state)
 static void entries(void **state)
 {
 	static const struct str bad[] = {
-		{ "\0/x\0", 4 }, { "\4/x\0", 4 }, { "\1x\0", 3 }, { "\1/x", 3 }, { "\1", 1 }, { "\1\0", 2 },
+		{ "\1\0/x\0", 5 }, { "\0\1/x\0", 5 }, { "\4\1/x\0", 5 }, { "\1\4/x\0", 5 }, { "\1\1x\0", 4 }, { "\1\1/x", 4 }, { "\1\1", 2 }, { "\1", 1 }, { "\1\1\0", 3 },
 	};
 	struct buf b;
-	enum permit_kind kind;
-	const char *path;
+	struct permit p;
 
 	(void)state;
 	buf_init(&b, 100);
-	assert_int_equal(permit_put(&b, PERMIT_READ, str_of("/a")), 0);
-	assert_int_equal(permit_put(&b, PERMIT_WRITE, str_of("/")), 0);
+	assert_int_equal(permit_put(&b, &(struct permit){ PERMIT_ALLOW, PERMIT_READ, "/a" }), 0);
+	assert_int_equal(permit_put(&b, &(struct permit){ PERMIT_DENY, PERMIT_WRITE, "/" }), 0);
 	struct str in = buf_str(&b);
-	assert_int_equal(permit_next(&in, &kind, &path), 1);
-	assert_true(kind == PERMIT_READ && strcmp(path, "/a") == 0);
-	assert_int_equal(permit_next(&in, &kind, &path), 1);
-	assert_true(kind == PERMIT_WRITE && strcmp(path, "/") == 0);
-	assert_int_equal(permit_next(&in, &kind, &path), 0);
+	assert_int_equal(permit_next(&in, &p), 1);
+	assert_true(p.verdict == PERMIT_ALLOW && p.kind == PERMIT_READ && strcmp(p.path, "/a") == 0);
+	assert_int_equal(permit_next(&in, &p), 1);
+	assert_true(p.verdict == PERMIT_DENY && p.kind == PERMIT_WRITE && strcmp(p.path, "/") == 0);
+	assert_int_equal(permit_next(&in, &p), 0);
 	buf_done(&b);
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		in = bad[i];
-		assert_int_equal(permit_next(&in, &kind, &path), -EPROTO);
+		assert_int_equal(permit_next(&in, &p), -EPROTO);
 	}
 }
 

@@ -475,7 +475,7 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 	static const struct boundary_ops ops = { /* but for what depends on the host */
 		.name = "vm",
 		.caps = BOUNDARY_CAN_PAUSE | BOUNDARY_CAN_SNAPSHOT_DISK | BOUNDARY_CAN_SNAPSHOT_MEMORY | BOUNDARY_STRONG | BOUNDARY_OWN_CLOCK |
-			BOUNDARY_GUEST_COUNTS,
+			BOUNDARY_GUEST_COUNTS | BOUNDARY_CAN_PERMIT,
 		.spare_rest_ms = SPARE_REST_MS,
 		.spare_runs = "/bin/true",
 		.list = vm_list,
