@@ -21,6 +21,7 @@ struct secrets {
 	struct secret *all; /* in order of creation */
 	size_t n;
 	struct vault *vault; /* NULL until it is needed */
+	bool sealed_texts;   /* there are some: its key must be there */
 	struct authority authority;
 };
 
@@ -78,7 +79,7 @@ static int need_vault(struct secrets *t, struct err *e)
 	bool authority = store_authority_get(t->store, &der, &n, &sealed, &n) == 0;
 	free(der);
 	free(sealed);
-	return vault_open(t->folder, !t->all && !authority, &t->vault, e);
+	return vault_open(t->folder, !t->all && !authority && !t->sealed_texts, &t->vault, e);
 }
 
 const struct authority *secrets_authority(struct core *c, struct err *e)
@@ -90,6 +91,46 @@ const struct authority *secrets_authority(struct core *c, struct err *e)
 	if (need_vault(t, e) < 0 || authority_open(t->store, t->vault, &t->authority, e) < 0)
 		return NULL;
 	return &t->authority;
+}
+
+#define SEALED "sealed:"
+
+int secrets_seal_text(struct core *c, const char *what, const char *plain, char **ret, struct err *e)
+{
+	auto_buf struct buf sealed;
+
+	buf_init(&sealed, SECRET_VALUE_MAX + VAULT_OVERHEAD);
+	int rc = need_vault(c->secrets, e);
+	if (rc == 0)
+		rc = vault_seal(c->secrets->vault, what, str_of(plain), &sealed, e);
+	if (rc < 0)
+		return rc;
+	char *text = xmalloc(sizeof SEALED + 4 * ((sealed.len + 2) / 3));
+	memcpy(text, SEALED, sizeof SEALED - 1);
+	base64_encode(sealed.data, sealed.len, text + sizeof SEALED - 1);
+	*ret = text;
+	return 0;
+}
+
+int secrets_unseal_text(struct core *c, const char *what, const char *sealed, char **ret, struct err *e)
+{
+	const size_t skip = sizeof SEALED - 1;
+	struct buf plain;
+
+	if (strncmp(sealed, SEALED, skip) != 0)
+		return err_set(e, ERR_INVALID, EINVAL, "a text that is not sealed");
+	c->secrets->sealed_texts = true;
+	int rc = need_vault(c->secrets, e);
+	if (rc < 0)
+		return rc;
+	auto_free char *bytes = xmalloc(strlen(sealed));
+	ssize_t n = base64_decode(str_of(sealed + skip), bytes);
+	buf_init(&plain, SECRET_VALUE_MAX);
+	rc = n < 0 ? err_set(e, ERR_INVALID, EINVAL, "a text that is not sealed") : vault_unseal(c->secrets->vault, what, bytes, (size_t)n, &plain, e);
+	if (rc == 0)
+		*ret = buf_take(&plain);
+	buf_wipe(&plain);
+	return rc;
 }
 
 /* --- the table --- */

@@ -10,6 +10,10 @@ struct secrets *secrets_new(struct store *store, const char *folder); /* reads w
 void secrets_free(struct secrets *t);
 void secrets_serve(struct core *c); /* openers ask for their keys from now on */
 
+/* A short text of the server's own, for the store; *ret is text too, and what it was sealed as is bound in. */
+int secrets_seal_text(struct core *c, const char *what, const char *plain, char **ret, struct err *e);
+int secrets_unseal_text(struct core *c, const char *what, const char *sealed, char **ret, struct err *e);
+
 bool sandbox_has_secrets(const struct sandbox *s);
 /* All that runs of it get: what programs need to trust the authority, its own environment, placeholders. `env` is empty before. */
 void sandbox_env(const struct sandbox *s, struct pairs *env);

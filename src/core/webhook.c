@@ -8,6 +8,7 @@
  * Sent by worker threads, for libcurl waits; they touch nothing but their own struct. */
 #include "base/log.h"
 #include "core/core_int.h"
+#include "core/secret.h"
 
 #include <curl/curl.h>
 #include <errno.h>
@@ -218,7 +219,7 @@ static void consider(struct webhook *w)
 	uint64_t next, at = MAX(w->looked, w->row.seq);
 	struct err e;
 
-	if (w->sending || all->n_sending >= SENDING_MAX || now_ms() < w->not_before_ms || at >= audit_seq(c->o.audit))
+	if (!w->row.secret || w->sending || all->n_sending >= SENDING_MAX || now_ms() < w->not_before_ms || at >= audit_seq(c->o.audit))
 		return;
 	struct sending *s = xcalloc(1, sizeof *s);
 	s->w = w;
@@ -290,9 +291,34 @@ static struct webhook *add(struct core *c, struct webhook_row *take)
 	return w;
 }
 
+/* In the store the secret is sealed. */
+static int keep(struct core *c, const struct webhook_row *r, struct err *e)
+{
+	struct webhook_row stored = *r;
+
+	stored.secret = NULL;
+	int rc = secrets_seal_text(c, r->id, r->secret, &stored.secret, e);
+	if (rc == 0 && (rc = store_webhook_put(c->o.store, &stored)) < 0)
+		rc = err_sys(e, ERR_UNAVAILABLE, -rc, "the webhook cannot be stored");
+	free(stored.secret);
+	return rc;
+}
+
 static int load_one(void *ctx, struct webhook_row *row)
 {
-	(void)add(ctx, row);
+	struct core *c = ctx;
+	char *plain = NULL;
+	struct err e;
+	int rc = secrets_unseal_text(c, row->id, row->secret, &plain, &e);
+
+	free(row->secret);
+	row->secret = plain;
+	struct webhook *w = add(c, row);
+	if (rc < 0) { /* unsigned lines are sent to nobody */
+		log_error("webhook=%s msg=\"nothing is sent to it: %s\"", w->row.id, e.message);
+		w->failures = 1;
+		snprintf(w->error, sizeof w->error, "its secret cannot be read: delete it and make another one");
+	}
 	return 0;
 }
 
@@ -376,9 +402,9 @@ int core_webhook_add(struct core *c, struct webhook_row *take, struct webhook_vi
 	}
 	take->created_ms = now_unix_ms();
 	take->seq = audit_seq(c->o.audit); /* what happens from now on */
-	rc = store_webhook_put(c->o.store, take);
+	rc = keep(c, take, e);
 	if (rc < 0)
-		return err_sys(e, ERR_UNAVAILABLE, -rc, "the webhook cannot be stored");
+		return rc;
 	view(add(c, take), ret);
 	return 0;
 }

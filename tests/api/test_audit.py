@@ -304,6 +304,11 @@ def test_a_receiver_that_is_away_misses_nothing(own, receiver):
     receiver.status = 200
     wait_for(lambda: {l["sandbox"] for l in receiver.taken()} >= {first.id, second.id}, 60)
     assert [l["sandbox"] for l in receiver.taken()].count(first.id) == 1
+    # the secret is what it was, and it is in no file of the server's
+    at, mac = (part.split("=")[1] for part in receiver.got[-1][1].split(","))
+    assert mac == hmac.new(hook["secret"].encode(), at.encode() + b"." + receiver.got[-1][2], "sha256").hexdigest()
+    files = [p for p in pathlib.Path(server.data).rglob("*") if p.is_file()]
+    assert len(files) > 3 and not [p for p in files if hook["secret"].encode() in p.read_bytes()]
 
 
 def test_a_receiver_that_is_not_there_holds_up_nothing(client):
