@@ -115,7 +115,7 @@ def test_http2_refuses_what_http1_refuses(w):
 
 def test_http2_streams(w):
     with Set2(w) as t:
-        size = 40 << 20
+        size = (40 << 20) // world.patience
         t.node("""
             const s = connect();
             // the second event comes only when the first has arrived: it is asked for on the same connection

@@ -40,7 +40,7 @@ class Opener:
         socket.send_fds(self.daemon, [struct.pack("<IIII", MAGIC, EDGE, 0, 0)], [theirs.fileno()])
         theirs.close()
 
-    def connect(self):
+    def connect(self, protocols=()):
         """A client's TLS connection through it, to a host that answers with what it was sent."""
         client, a = socket.socketpair()
         host, b = socket.socketpair()
@@ -51,7 +51,10 @@ class Opener:
         b.close()
         threading.Thread(target=self.serve, args=(host,), daemon=True).start()
         client.settimeout(60)
-        return ssl.create_default_context(cafile=self.ca).wrap_socket(client, server_hostname="api.test")
+        context = ssl.create_default_context(cafile=self.ca)
+        if protocols:
+            context.set_alpn_protocols(protocols)
+        return context.wrap_socket(client, server_hostname="api.test")
 
     def serve(self, s):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -111,5 +114,210 @@ def test_opener_puts_a_secret_in_and_takes_it_out_again(w):
         with open(f"/proc/{o.process.pid}/status") as f:
             assert "Seccomp:\t2" in f.read()
         assert os.readlink(f"/proc/{o.process.pid}/ns/net") != os.readlink("/proc/self/ns/net")
+    finally:
+        assert o.close() == 0
+
+
+# --- HTTP/2, frame by frame ---
+
+
+def frame(kind, flags, stream, body=b""):
+    return struct.pack(">I", len(body))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + body
+
+
+def field(name, value):
+    """A literal that goes into no table."""
+    size = lambda n: bytes([n]) if n < 127 else bytes([127]) + number(n - 127)
+    return b"\0" + size(len(name)) + name + size(len(value)) + value
+
+
+def number(n):
+    return bytes([n]) if n < 128 else bytes([n % 128 | 128]) + number(n // 128)
+
+
+HEAD = b"\x82\x87" + field(b":path", b"/v1/x") + field(b":authority", b"api.test")
+DATA, HEADERS, RESET, SETTINGS, PUSH, PING, GOAWAY, CONTINUATION = 0, 1, 3, 4, 5, 6, 7, 9
+
+
+class Frames:
+    """One end of HTTP/2 that says what it wants."""
+
+    def __init__(self, tls, client):
+        self.t, self.data = tls, b""
+        self.t.sendall((b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" if client else b"") + frame(SETTINGS, 0, 0))
+        if not client:
+            self.take(24)
+
+    def take(self, n):
+        while len(self.data) < n:
+            more = self.t.recv(65536)
+            if not more:
+                raise EOFError
+            self.data += more
+        out, self.data = self.data[:n], self.data[n:]
+        return out
+
+    def frame(self):
+        """(kind, flags, stream, body); settings are acknowledged."""
+        h = self.take(9)
+        body = self.take(int.from_bytes(h[:3], "big"))
+        if h[3] == SETTINGS and not h[4] & 1:
+            self.t.sendall(frame(SETTINGS, 1, 0))
+        return h[3], h[4], int.from_bytes(h[5:], "big"), body
+
+    def until(self, *kinds):
+        """The next frame of these kinds; None = it was cut."""
+        try:
+            while True:
+                f = self.frame()
+                if f[0] in kinds:
+                    return f
+        except TimeoutError:
+            raise
+        except (EOFError, OSError):
+            return None
+
+
+def answer(f):
+    """A host that answers every request at once."""
+    while got := f.until(HEADERS):
+        f.t.sendall(frame(HEADERS, 5, got[2], b"\x88"))
+
+
+class Opener2(Opener):
+    """With hosts of HTTP/2; each runs self.host."""
+
+    def __init__(self, w):
+        self.host, self.requests = answer, 0
+        super().__init__(w)
+
+    def serve(self, s):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.crt, self.key)
+        context.set_alpn_protocols(["h2"])
+        try:
+            self.host(Frames(context.wrap_socket(s, server_side=True), False))
+        except (EOFError, OSError):
+            pass
+
+    def client(self):
+        t = self.connect(["h2"])
+        assert t.selected_alpn_protocol() == "h2"
+        return Frames(t, True)
+
+    def works(self):
+        """A request of now is answered, and little memory is kept."""
+        self.host = answer
+        f = self.client()
+        f.t.sendall(frame(HEADERS, 5, 1, HEAD))
+        assert f.until(HEADERS, RESET, GOAWAY)[0] == HEADERS
+        f.t.close()
+        with open(f"/proc/{self.process.pid}/status") as status:
+            peak = int(next(l for l in status if l.startswith("VmHWM")).split()[1])
+        assert peak < 32 << 10, peak  # KiB
+
+
+def send(f, *parts):
+    """As much of it as the other side takes."""
+    try:
+        for p in parts:
+            f.t.sendall(p)
+    except OSError:
+        pass
+
+
+def cut(f):
+    """It ends with GOAWAY, or without a word."""
+    got = f.until(GOAWAY)
+    return got is None or int.from_bytes(got[3][4:8], "big") != 0
+
+
+def test_opener_survives_hostile_clients_of_http2(w):
+    o = Opener2(w)
+    try:
+        # a head without end
+        f = o.client()
+        send(f, frame(HEADERS, 1, 1, HEAD), *[frame(CONTINUATION, 0, 1, field(b"x-%d" % i, b"v" * 1000)) for i in range(500)])
+        assert cut(f)
+        o.works()
+        # a head that is too large, of many fields, and of few bytes that stand for many: the stream is reset, the next one is served
+        for ends, body in ((RESET, b"".join(field(b"x-%d" % i, b"v" * 40) for i in range(250))), (HEADERS, field(b"x", b"v" * 14000)),
+                           (RESET, b"\x40\x01x\x7f" + number(4000 - 127) + b"v" * 4000 + b"\xbe" * 10000)):
+            f = o.client()
+            parts = [body[i:i + 16000] for i in range(0, len(body), 16000)]
+            send(f, frame(HEADERS, 1, 1, HEAD), *[frame(CONTINUATION, 4 if p is parts[-1] else 0, 1, p) for p in parts], frame(HEADERS, 5, 3, HEAD))
+            got = [f.until(HEADERS, RESET, GOAWAY) for _ in range(2)]
+            assert {(g[0], g[2]) for g in got} == {(HEADERS, 3), (ends, 1)}, got
+        o.works()
+        # requests that are taken back at once: a bounded number of them is passed on
+        asked = []
+
+        def count(f):
+            while got := f.until(HEADERS, RESET):
+                asked.append(got[0])
+
+        o.host = count
+        f = o.client()
+        send(f, *[frame(HEADERS, 5, i, HEAD) + frame(RESET, 0, i, b"\0\0\0\x08") for i in range(1, 12000, 2)])
+        assert cut(f) and asked.count(HEADERS) < 2000, len(asked)
+        o.works()
+        # questions whose answers are not read, and what no client says
+        for flood in ([frame(PING, 0, 0, b"12345678") * 100] * 2000, [frame(SETTINGS, 0, 0, b"\0\4\0\0\1\0") * 100] * 2000, [b"x" * 4000],
+                      [frame(PUSH, 4, 1, b"\0\0\0\2" + HEAD)],
+                      [frame(HEADERS, 5, 2, HEAD)], [frame(DATA, 0, 9, b"x")]):
+            o.host = lambda f: f.until(99)
+            f = o.client()
+            f.t.settimeout(5)
+            send(f, *flood)
+            f.t.settimeout(60)
+            assert cut(f), flood[0][:20]
+        o.works()
+        # more than the window of a stream, for a host that reads little of it
+        f = o.client()
+        send(f, frame(HEADERS, 4, 1, HEAD), *[frame(DATA, 0, 1, b"x" * 16000)] * 40)
+        assert f.until(RESET, GOAWAY)[3][-4:] == b"\0\0\0\x03"
+        # heads that could be read in two ways reach nobody
+        for more in (b"connection", b"transfer-encoding", b"X-Upper"):
+            f = o.client()
+            send(f, frame(HEADERS, 5, 1, HEAD + field(more, b"close")))
+            assert f.until(HEADERS, RESET, GOAWAY)[0] == RESET, more
+        f = o.client()
+        send(f, frame(HEADERS, 5, 1, HEAD + field(b"x", b"a\r\nb: c")))
+        assert f.until(HEADERS, RESET, GOAWAY)[0] == RESET
+    finally:
+        assert o.close() == 0
+
+
+def test_opener_survives_hostile_hosts_of_http2(w):
+    o = Opener2(w)
+    says = {
+        "a promise": lambda i: frame(PUSH, 4, i, b"\0\0\0\2" + HEAD),
+        "more than the window": lambda i: frame(HEADERS, 4, i, b"\x88") + frame(DATA, 0, i, b"x" * 16000) * 40,
+        "a head without end": lambda i: frame(HEADERS, 0, i, b"\x88") + frame(CONTINUATION, 0, i, field(b"x", b"v" * 1000)) * 500,
+        "a head that is too large": lambda i: frame(HEADERS, 4, i, b"\x88" + b"".join(field(b"x-%d" % k, b"v") for k in range(250))),
+        "a status of words": lambda i: frame(HEADERS, 5, i, field(b":status", b"fine")),
+        "data before a head": lambda i: frame(DATA, 1, i, b"x"),
+        "another stream": lambda i: frame(HEADERS, 5, i + 2, b"\x88"),
+        "noise": lambda i: b"x" * 4000,
+        "nothing more": lambda i: b"",
+    }
+    try:
+        for what, bytes_of in says.items():
+            def host(f):
+                got = f.until(HEADERS)
+                f.t.sendall(bytes_of(got[2]))
+                if what == "nothing more":
+                    f.t.close()
+                f.until(99)
+
+            o.host = host
+            f = o.client()
+            send(f, frame(HEADERS, 5, 1, HEAD))
+            # never a whole answer
+            got = None
+            while (got := f.until(HEADERS, DATA, RESET, GOAWAY)) and got[0] in (HEADERS, DATA):
+                assert not got[1] & 1 or got[0] == CONTINUATION, (what, got)
+            f.t.close()
+            o.works()
     finally:
         assert o.close() == 0

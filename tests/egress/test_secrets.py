@@ -3,6 +3,7 @@ import base64
 import os
 import subprocess
 
+import world
 from upstream import Upstream, aws_signature, openers
 from world import CAISSON, until
 
@@ -247,7 +248,7 @@ def test_secret_streams(w):
 
 def test_secret_with_a_large_upload(w):
     with Set(w) as t:
-        size = 200 << 20
+        size = (200 << 20) // world.patience
         t.ask("class Body:\n"
               f"    left = {size}\n"
               "    def read(self, n=65536):\n"
