@@ -64,6 +64,7 @@ def main():
     w = world.World()
     try:
         w.ready()
+        world.patience = 8
         server = world.Server(w, "net", PORT, host, tls=w.certificate_context)
         status, s = w.request("POST", "/v1/secrets", {"name": "key", "value": "a-value-of-some-length", "hosts": [f"api.test:{PORT}"]})
         assert status == 201, s
