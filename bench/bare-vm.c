@@ -54,7 +54,7 @@ static _Noreturn void be_qemu(const struct bare_vm *b, const struct launch *l)
 	int from[VMM_FDS];
 
 	for (int i = 0; i < VMM_FDS; i++) { /* out of the way of the numbers they are to have */
-		int fd = i == VMM_FD_IMAGE - VMM_FD_FIRST ? b->erofs : i == VMM_FD_TAP - VMM_FD_FIRST ? b->tap : l->fds[i];
+		int fd = i == VMM_FD_IMAGE - VMM_FD_FIRST ? b->erofs : i == VMM_FD_TAP - VMM_FD_FIRST ? b->tap : i == VMM_FD_VOLUMES - VMM_FD_FIRST ? -EBADF : l->fds[i];
 		from[i] = fd < 0 ? -1 : fcntl(fd, F_DUPFD, 100);
 	}
 	int log = fcntl(l->log, F_DUPFD, 100);

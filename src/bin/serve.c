@@ -171,7 +171,7 @@ static void on_warden_lost(void *ctx, const struct err *why)
 static int add_boundaries(struct daemon *d, uv_loop_t *loop, int warden_fd, const struct vm_parts *vm, int machines, struct err *e)
 {
 	struct boundary *process = process_boundary_new(loop, warden_fd, on_warden_lost, d);
-	struct boundary *machine = machines < 0 ? NULL : vm_parts_boundary(loop, vm, machines, e);
+	struct boundary *machine = machines < 0 ? NULL : vm_parts_boundary(loop, vm, machines, process, e);
 
 	process_boundary_on_edge(process, daemon_edge, d);
 	if (machine && vm->preferred)

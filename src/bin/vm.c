@@ -126,10 +126,10 @@ static void say_if_emulated(struct boundary *b, const struct vm_parts *p)
 		log_info("msg=\"machines are emulated: %s\"", why);
 }
 
-struct boundary *vm_parts_boundary(uv_loop_t *loop, const struct vm_parts *p, int machines, struct err *e)
+struct boundary *vm_parts_boundary(uv_loop_t *loop, const struct vm_parts *p, int machines, struct boundary *process, struct err *e)
 {
 	const struct vm_options o = { .data = p->data, .templates = p->templates, .kernel = p->kernel.vmlinux, .modules = p->kernel.modules, .guest = guest_blob,
-				      .guest_len = guest_blob_len(), .kvm = p->kvm, .kvm_only = p->kvm_only, .no_kvm = p->no_kvm, .tap = p->tap,
+				      .guest_len = guest_blob_len(), .kvm = p->kvm, .kvm_only = p->kvm_only, .no_kvm = p->no_kvm, .tap = p->tap, .volumes = process,
 				      .launcher = launcher_warden(loop, machines) };
 	struct boundary *b = vm_boundary_new(loop, &o, e);
 

@@ -27,6 +27,6 @@ int vm_parts_find(const struct serve_options *o, uid_t uid, gid_t gid, struct vm
 void vm_parts_done(struct vm_parts *p);
 
 /* machines: the pair to the warden (wire/machine.h), taken. NULL with e. */
-struct boundary *vm_parts_boundary(uv_loop_t *loop, const struct vm_parts *p, int machines, struct err *e);
+struct boundary *vm_parts_boundary(uv_loop_t *loop, const struct vm_parts *p, int machines, struct boundary *process, struct err *e);
 
 #endif

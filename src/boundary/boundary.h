@@ -39,7 +39,7 @@ struct boundary_spec {
 };
 #define BOUNDARY_ENV_MAX 4096
 
-/* For a kind without volumes. */
+/* For a kind without volumes, or while it has none to give. */
 static inline int boundary_no_volumes(const struct boundary_spec *s, struct err *e)
 {
 	return s->volumes && s->volumes->n ? err_set(e, ERR_UNSUPPORTED, EOPNOTSUPP, "volumes: this boundary shares no folders") : 0;
@@ -62,6 +62,7 @@ typedef void (*boundary_exit_fn)(void *ctx, const char *id, const struct boundar
 
 struct boundary_ops {
 	const char *name; /* "process" */
+	const char *volumes_of; /* the kind whose volumes it uses, by name; NULL: its own, if any. Such a one's make_volume and so on are that kind's */
 	unsigned caps;    /* boundary_cap bits */
 	unsigned spares;  /* ready sandboxes worth keeping of a shape that is asked for; 0 = they are not worth their memory */
 	unsigned spare_rest_ms; /* after one was taken: the making of the next would disturb what it was taken for */

@@ -10,6 +10,17 @@
 #include <errno.h>
 #include <stdio.h>
 
+static const char *kind_of(const struct boundary *b)
+{
+	return b->ops->volumes_of ? b->ops->volumes_of : b->ops->name;
+}
+
+/* Whoever uses another kind's leaves it to that to keep them. */
+static bool keeps_some(const struct boundary *b)
+{
+	return b->ops->caps & BOUNDARY_CAN_VOLUMES && !b->ops->volumes_of;
+}
+
 static struct volume *add(struct core *c, struct volume_row *take)
 {
 	struct volume *v = xcalloc(1, sizeof *v);
@@ -126,7 +137,7 @@ static void on_made(void *ctx, const struct err *e)
 static struct boundary *boundary_with_volumes(const struct core *c, struct err *e)
 {
 	for (size_t i = 0; i < c->o.n_boundaries; i++)
-		if (c->o.boundaries[i]->ops->caps & BOUNDARY_CAN_VOLUMES)
+		if (keeps_some(c->o.boundaries[i]))
 			return c->o.boundaries[i];
 	err_set(e, ERR_UNSUPPORTED, ENOTSUP, "volumes: no boundary of this server has any; they need 'process'");
 	return NULL;
@@ -191,7 +202,7 @@ int volumes_resolve(struct core *c, const char *tenant, const struct boundary *b
 			return err_set(e, ERR_INVALID, ENOENT, "volumes: there is no volume '%s'", asked->v[i].volume);
 		if (v->row.state != VOLUME_READY)
 			return err_set(e, ERR_CONFLICT, EBUSY, "volumes: the volume '%s' is %s", v->row.name, volume_state_name(v->row.state));
-		if (v->boundary != b)
+		if (!streq(v->row.boundary, kind_of(b)))
 			return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "volumes: the volume '%s' is of the boundary '%s'", v->row.name, v->row.boundary);
 	}
 	volume_mounts_copy(ret, asked);
@@ -244,7 +255,7 @@ void core_volumes_measure(struct core *c, void (*done)(void *ctx), void *ctx)
 	*m = (struct measuring){ .core = c, .pending = 1, .done = done, .ctx = ctx };
 	for (size_t i = 0; i < c->o.n_boundaries; i++) {
 		struct boundary *b = c->o.boundaries[i];
-		if (!(b->ops->caps & BOUNDARY_CAN_VOLUMES))
+		if (!keeps_some(b))
 			continue;
 		m->pending++;
 		b->ops->list_volumes(b, note_bytes, m);
@@ -363,7 +374,7 @@ static void on_listed(void *ctx, const struct err *e, const char *const *ids, co
 
 void volumes_adopt(struct core *c, struct boundary *b)
 {
-	if (!(b->ops->caps & BOUNDARY_CAN_VOLUMES))
+	if (!keeps_some(b))
 		return;
 	struct adoption *a = xcalloc(1, sizeof *a);
 	*a = (struct adoption){ c, b };

@@ -113,14 +113,12 @@ static int run_request(struct guest *g, uint64_t id, struct str message)
 static int setup_request(struct guest *g, uint64_t id, struct str message)
 {
 	struct guest_setup s;
-	const char *what = "";
-	char text[GUEST_TEXT_MAX];
+	struct err e = { 0 };
 
 	if (!g->in_vm || guest_setup_get(message, &s) < 0)
 		return -EPROTO;
-	int e = -vm_setup(g, &s, &what);
-	int n = e ? snprintf(text, sizeof text, "%s: %s", what, strerror(e)) : 0;
-	struct guest_result r = { .kind = e ? ERR_INTERNAL : ERR_NONE, .errnum = (uint32_t)e, .text = { text, (size_t)n } };
+	bool bad = vm_setup(g, &s, &e) < 0;
+	struct guest_result r = { .kind = bad ? e.kind : ERR_NONE, .errnum = bad ? (uint32_t)e.errnum : 0, .text = { e.message, bad ? MIN(strlen(e.message), (size_t)GUEST_TEXT_MAX) : 0 } };
 	guest_setup_done(&s);
 	(void)guest_result_put(guest_out(g), GUEST_SETUP_DONE, id, &r);
 	return 0;

@@ -32,6 +32,12 @@ struct sudo {
 	size_t n;
 };
 
+struct volumes { /* of a virtual machine: volumes.h */
+	pid_t relay; /* or 0 */
+	int roots[GUEST_VOLUMES_MAX];
+	unsigned n;
+};
+
 enum { RUN_BUCKETS = 1024 };
 
 struct guest {
@@ -48,6 +54,7 @@ struct guest {
 	struct session *sessions;
 	struct op *ops;
 	struct sudo sudo;
+	struct volumes volumes;
 	uint64_t oom_kills;            /* told so far; in a virtual machine, of which nobody else could tell */
 	bool in_vm;                    /* we are a virtual machine's first program: SETUP is for us */
 	int boot_id;                   /* of such a machine: the file that says its id, once it is set up */

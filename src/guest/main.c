@@ -2,7 +2,7 @@
  *   descriptor 3: a listening unix socket, or a stream (a connected socket, a serial port);
  *   descriptor 4: optionally the sandbox's own delegated cgroup-v2 directory;
  *   arguments key=value: user=, workdir=, env.NAME=value, sudo= (see sudo.h), hostname= (for people reading ps).
- * Started as `sudo` inside a sandbox it is that program.
+ * Started as `sudo` inside a sandbox it is that program; as VOLUMES_ARGV0, outside of any, the server of a machine's volumes.
  * As /init of a virtual machine there is none of this, and vm.h says where it comes from.
  * Filter, capabilities and mounts have been dealt with by who started us. Once started it does not end by itself. */
 #include "guest/guest.h"
@@ -12,6 +12,8 @@
 #include "guest/session.h"
 #include "guest/sudo.h"
 #include "guest/vm.h"
+#include "guest/volumes.h"
+#include "volumes/server.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -112,7 +114,7 @@ void guest_reap(struct guest *g)
 			run_reaped(r, status);
 		else if (s)
 			session_reaped(s, status);
-		else if (!sudo_reaped(g, pid, status) && !op_reaped(g, pid))
+		else if (!sudo_reaped(g, pid, status) && !op_reaped(g, pid) && !volumes_reaped(g, pid))
 			orphan = true;
 	}
 	if (orphan)
@@ -191,6 +193,8 @@ int main(int argc, char **argv)
 
 	if (sudo_is_meant(argv[0]))
 		return sudo_main(argc, argv);
+	if (argc > 0 && streq(argv[0], VOLUMES_ARGV0))
+		return volumes_main(argc, argv);
 	/* before anything else: closes /proc/1 to the tenants, also to those with our uid */
 	if (prctl(PR_SET_DUMPABLE, 0) < 0)
 		return fail("dumpable");

@@ -1,6 +1,7 @@
 #include "guest/vm.h"
 
 #include "guest/vmnet.h"
+#include "guest/volumes.h"
 #include "wire/edge.h"
 
 #include <dirent.h>
@@ -153,22 +154,29 @@ static int mount_image(void)
 	return r == 0 && mount(disk, "/image", "erofs", MS_RDONLY, NULL) < 0 ? -errno : r;
 }
 
-static int open_port(void)
+int vm_open_port(const char *name, int *ret_fd)
 {
 	char port[80];
-	int r = await_device("virtio-ports", "name", "guest", port, sizeof port);
+	int r = await_device("virtio-ports", "name", name, port, sizeof port);
+	int fd = r < 0 ? r : open(port, O_RDWR | O_NONBLOCK | O_CLOEXEC);
 
-	if (r < 0)
-		return r;
+	if (fd < 0)
+		return r < 0 ? r : -errno;
+	*ret_fd = fd;
+	return 0;
+}
+
+static int open_port(void)
+{
+	int port;
+
 	for (int fd = 0; fd < PORT_FD; fd++) /* the kernel gives no console: nothing of ours may get such a number */
 		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
 			return -EBADF;
-	int fd = open(port, O_RDWR | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	if (fd != PORT_FD) {
-		r = dup2(fd, PORT_FD) < 0 ? -errno : 0;
-		(void)close(fd);
+	int r = vm_open_port("guest", &port);
+	if (r == 0 && port != PORT_FD) {
+		r = dup2(port, PORT_FD) < 0 ? -errno : 0;
+		(void)close(port);
 	}
 	return r;
 }
@@ -500,7 +508,7 @@ static int first_setup(struct guest *g, const char **ret_what)
 	return make_groups(g);
 }
 
-int vm_setup(struct guest *g, const struct guest_setup *s, const char **ret_what)
+static int set_up(struct guest *g, const struct guest_setup *s, const char **ret_what)
 {
 	const bool first = g->bare;
 	int r = 0;
@@ -539,4 +547,14 @@ int vm_setup(struct guest *g, const struct guest_setup *s, const char **ret_what
 		r = permit_sudo(g, s->sudo == GUEST_SUDO_YES);
 	}
 	return r;
+}
+
+int vm_setup(struct guest *g, const struct guest_setup *s, struct err *e)
+{
+	const char *what = "";
+	int r = set_up(g, s, &what);
+
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, -r, "%s", what);
+	return s->line ? volumes_set(g, s, e) : 0;
 }

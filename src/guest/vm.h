@@ -5,10 +5,11 @@
  * then no run, session or op is taken; a template is saved behind such a one, with nothing else in it. Every later one, to each copy, tells what
  * makes it differ from the others: the kernel's randomness is reseeded before anything else, then clock, limit and names are set.
  *
- * The disks are told apart by serial number ("image", "disk"), the port by its name ("guest"): the order of devices says nothing. */
+ * The disks are told apart by serial number ("image", "disk"), the ports by their names ("guest", "volumes"): the order of devices says nothing. */
 #ifndef CAISSON_GUEST_VM_H
 #define CAISSON_GUEST_VM_H
 
+#include "base/err.h"
 #include "guest/guest.h"
 
 #define VM_GROUP "/sys/fs/cgroup/runs" /* the control group of everything that runs, but for us and our workers */
@@ -17,7 +18,9 @@
 bool vm_is_init(const char *arg0);
 /* 0 or a negative errno; *ret_what: the step that failed. */
 int vm_boot(const char **ret_what);
-/* The same; s's strings are copied where they are kept. */
-int vm_setup(struct guest *g, const struct guest_setup *s, const char **ret_what);
+/* s's strings are copied where they are kept. */
+int vm_setup(struct guest *g, const struct guest_setup *s, struct err *e);
+/* The serial port of that name, non-blocking. Waits for it. */
+int vm_open_port(const char *name, int *ret_fd);
 
 #endif

@@ -30,8 +30,11 @@
 #define META_PACKAGE "linux-image-cloud-amd64"
 enum { KERNEL_MAX = 256 << 20, MODULE_MAX = 16 << 20, MODULES_MAX = 64 << 20, FOLDERS_DEEP = 12 };
 
+/* At the end of a kernel's version here: which recipe it was made by. One that was made by another lacks what this program needs of it. */
+#define RECIPE "+2"
+
 /* Built in is as good as a module. virtio_rng's file has a hyphen; names here are those of the kernel. */
-static const char *const wanted[] = { "virtio_mmio", "virtio_blk", "virtio_console", "virtio_net", "virtio_rng", "erofs", "overlay" };
+static const char *const wanted[] = { "virtio_mmio", "virtio_blk", "virtio_console", "virtio_net", "virtio_rng", "erofs", "overlay", "fuse" };
 
 void image_vm_kernel_done(struct image_vm_kernel *k)
 {
@@ -50,6 +53,8 @@ int image_vm_kernel_find(struct image_store *s, struct image_vm_kernel *ret, str
 	if (n <= 0)
 		return err_set(e, ERR_NOT_FOUND, ENOENT, "there is no kernel for the vm boundary in %s yet", s->folder);
 	version[n] = '\0';
+	if ((size_t)n <= strlen(RECIPE) || !streq(version + (size_t)n - strlen(RECIPE), RECIPE))
+		return err_set(e, ERR_NOT_FOUND, ENOENT, "the kernel for the vm boundary in %s is an earlier program's", s->folder);
 	struct image_vm_kernel k = { .version = xstrdup(version),
 				     .vmlinux = xasprintf("%s/vm/%s/vmlinux", s->folder, version),
 				     .modules = xasprintf("%s/vm/%s/modules.cpio", s->folder, version) };
@@ -357,13 +362,14 @@ static int settle(struct work *w, int kernel, const char *version, struct err *e
 
 static int make_kernel(struct work *w, struct err *e)
 {
-	auto_free char *version = NULL;
-	int r = fetch(w, &version, e);
+	auto_free char *package = NULL;
+	int r = fetch(w, &package, e);
 
 	if (r == 0)
-		r = unpack(w, version, e);
+		r = unpack(w, package, e);
 	if (r < 0)
 		return r;
+	auto_free char *version = xasprintf("%s" RECIPE, package);
 	auto_fd int kernel = openat(w->dir, "kernel", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (kernel < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "can't open a folder in %s", w->path);

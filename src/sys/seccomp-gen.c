@@ -1,4 +1,4 @@
-/* Writes the system-call filter of a sandbox, or with the argument "vmm" that of a QEMU, as an array of instructions (run at build
+/* Writes the system-call filter of a sandbox, or with the argument "vmm" that of a QEMU, with "volumes" that of a server of volumes, as an array of instructions (run at build
  * time; rules in seccomp-rules.h).
  *
  * Shape: architecture check, then a binary tree over ranges of numbers with the same verdict. Built this way it has about half the
@@ -207,10 +207,23 @@ static void judge_for_vmm(void)
 	verdicts[__NR_ioctl] = VMM_IOCTL;
 }
 
+static void judge_for_volumes(void)
+{
+#define X(name) verdicts[__NR_##name] = ALLOW;
+	SECCOMP_VOLUMES_ALLOWED(X)
+#undef X
+	verdicts[__NR_mknodat] = MKNODAT;
+}
+
 int main(int argc, char **argv)
 {
-	judge_for_sandbox();
-	if (argc > 1 && strcmp(argv[1], "vmm") == 0)
+	const char *whose = argc > 1 ? argv[1] : "";
+
+	if (strcmp(whose, "volumes") == 0)
+		judge_for_volumes();
+	else
+		judge_for_sandbox();
+	if (strcmp(whose, "vmm") == 0)
 		judge_for_vmm();
 	for (unsigned nr = 0; nr <= SYSCALL_KNOWN_MAX; nr++)
 		add_range(nr, (enum verdict)verdicts[nr]);

@@ -1,4 +1,4 @@
-/* What a process in a sandbox, and a jailed QEMU, may ask of the kernel. Included by the generator (seccomp-gen.c), which turns it into a program at
+/* What a process in a sandbox, a jailed QEMU, and a server of volumes may ask of the kernel. Included by the generator (seccomp-gen.c), which turns it into a program at
  * build time, and by the test, which compares that program with libseccomp's answer for every number.
  *
  * Verdicts: a listed number is allowed, or allowed under a rule on its arguments. A number up to SYSCALL_KNOWN_MAX that is not
@@ -129,6 +129,22 @@
 #endif
 #define SECCOMP_VMM_REFUSED(X) SECCOMP_VMM_REFUSED_COMMON(X) SECCOMP_VMM_REFUSED_ARCH(X)
 #define SECCOMP_CLONE_THREAD 0x00010000u /* without it -> EPERM */
+
+/* The server of a machine's volumes, a program of ours: what it calls and what its libc does for it, and nothing else. Names in file systems
+ * only as it uses them; mknodat by the sandboxes' rule. execveat is how it begins. */
+#define SECCOMP_VOLUMES_ALLOWED_COMMON(X)                                                                                      \
+	X(brk) X(clock_gettime) X(close) X(execveat) X(exit) X(exit_group) X(fallocate) X(fchmodat) X(fchownat) X(fcntl)       \
+	X(fdatasync) X(flock) X(fstat) X(fstatfs) X(fsync) X(ftruncate) X(getdents64) X(getegid) X(geteuid) X(getrlimit)       \
+	X(linkat) X(lseek) X(madvise) X(mkdirat) X(mmap) X(mprotect) X(mremap) X(munmap) X(newfstatat) X(openat) X(ppoll)      \
+	X(pread64) X(prlimit64) X(pwrite64) X(read) X(readlinkat) X(recvfrom) X(renameat2) X(restart_syscall) X(rt_sigaction)  \
+	X(rt_sigprocmask) X(rt_sigreturn) X(sendto) X(set_tid_address) X(setfsgid) X(setfsuid) X(symlinkat) X(umask)           \
+	X(unlinkat) X(utimensat) X(write) X(writev)
+#ifdef __x86_64__
+#define SECCOMP_VOLUMES_ALLOWED_ARCH(X) X(arch_prctl) X(open) X(poll)
+#else
+#define SECCOMP_VOLUMES_ALLOWED_ARCH(X)
+#endif
+#define SECCOMP_VOLUMES_ALLOWED(X) SECCOMP_VOLUMES_ALLOWED_COMMON(X) SECCOMP_VOLUMES_ALLOWED_ARCH(X)
 
 /* X(request): of its tap a QEMU sets offloads and sizes. What would change the device for others, keep it when QEMU has gone, look into its namespace or
  * give it a program is not its business. Names of linux/if_tun.h and linux/sockios.h. */

@@ -15,6 +15,11 @@ const struct sock_filter seccomp_vmm_program[] = {
 };
 const unsigned short seccomp_vmm_program_len = sizeof seccomp_vmm_program / sizeof seccomp_vmm_program[0];
 
+const struct sock_filter seccomp_volumes_program[] = {
+#include "seccomp-volumes-program.inc"
+};
+const unsigned short seccomp_volumes_program_len = sizeof seccomp_volumes_program / sizeof seccomp_volumes_program[0];
+
 static int install(const struct sock_filter *filter, unsigned short len)
 {
 	/* The kernel only reads the program, but the struct has no const. */
@@ -37,4 +42,9 @@ int seccomp_install(void)
 int seccomp_install_vmm(void)
 {
 	return install(seccomp_vmm_program, seccomp_vmm_program_len);
+}
+
+int seccomp_install_volumes(void)
+{
+	return install(seccomp_volumes_program, seccomp_volumes_program_len);
 }

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/close_range.h>
+#include <linux/securebits.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -22,6 +23,10 @@
 #define KEPT                                                                                                                                         \
 	(CAP(CAP_CHOWN) | CAP(CAP_DAC_OVERRIDE) | CAP(CAP_FOWNER) | CAP(CAP_FSETID) | CAP(CAP_KILL) | CAP(CAP_SETGID) | CAP(CAP_SETUID) |            \
 	 CAP(CAP_NET_BIND_SERVICE) | CAP(CAP_SYS_CHROOT) | CAP(CAP_SETFCAP))
+
+/* The server of volumes acts for any user of a machine on its files, as root of a sandbox can. */
+#define KEPT_FOR_VOLUMES \
+	(CAP(CAP_CHOWN) | CAP(CAP_DAC_OVERRIDE) | CAP(CAP_FOWNER) | CAP(CAP_FSETID) | CAP(CAP_SETGID) | CAP(CAP_SETUID))
 
 /* Whom QEMU runs as inside: not the root of its user namespace, though that has no capability left either. */
 #define VMM_ID 1000
@@ -253,7 +258,7 @@ static int set_rlimits(struct inside *in)
 {
 	struct rlimit files = { in->files_max, in->files_max }, core = { 0, 0 }, size = { in->file_bytes_max, in->file_bytes_max };
 
-	if (in->vmm && syscall(SYS_prlimit64, 0, RLIMIT_FSIZE, &size, NULL) < 0)
+	if (in->kind == INSIDE_IS_VMM && syscall(SYS_prlimit64, 0, RLIMIT_FSIZE, &size, NULL) < 0)
 		return -errno;
 	if (syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &files, NULL) < 0 || syscall(SYS_prlimit64, 0, RLIMIT_CORE, &core, NULL) < 0)
 		return -errno;
@@ -271,7 +276,8 @@ static int place_fds(struct inside *in)
 
 static int drop_capabilities(struct inside *in)
 {
-	const uint64_t kept = in->vmm ? 0 : KEPT;
+	static const uint64_t kept_by[] = { [INSIDE_IS_GUEST] = KEPT, [INSIDE_IS_VMM] = 0, [INSIDE_IS_VOLUMES] = KEPT_FOR_VOLUMES };
+	const uint64_t kept = kept_by[in->kind];
 	struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct data[2] = {
 		{ (unsigned)(kept & 0xffffffff), (unsigned)(kept & 0xffffffff), 0 },
@@ -282,7 +288,10 @@ static int drop_capabilities(struct inside *in)
 		if (!(kept & CAP(cap)) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
 			return -errno;
 	(void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-	if (in->vmm && (syscall(SYS_setresgid, VMM_ID, VMM_ID, VMM_ID) < 0 || syscall(SYS_setresuid, VMM_ID, VMM_ID, VMM_ID) < 0))
+	/* a file's maker is set as the maker of files only, and takes no capability away */
+	if (in->kind == INSIDE_IS_VOLUMES && prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP | SECBIT_NO_SETUID_FIXUP_LOCKED, 0, 0, 0) < 0)
+		return -errno;
+	if (in->kind == INSIDE_IS_VMM && (syscall(SYS_setresgid, VMM_ID, VMM_ID, VMM_ID) < 0 || syscall(SYS_setresuid, VMM_ID, VMM_ID, VMM_ID) < 0))
 		return -errno;
 	if (syscall(SYS_capset, &head, data) < 0)
 		return -errno;
@@ -291,7 +300,7 @@ static int drop_capabilities(struct inside *in)
 
 static int filter_calls(struct inside *in)
 {
-	return in->vmm ? seccomp_install_vmm() : seccomp_install();
+	return in->kind == INSIDE_IS_VMM ? seccomp_install_vmm() : in->kind == INSIDE_IS_VOLUMES ? seccomp_install_volumes() : seccomp_install();
 }
 
 static int run_guest(struct inside *in)
@@ -326,6 +335,7 @@ static const struct step guest_steps[] = {
 	{ "drop capabilities", drop_capabilities },
 	{ "filter system calls", filter_calls },
 	{ "start the guest", run_guest },
+	{ 0 },
 };
 
 static const struct step vmm_steps[] = {
@@ -341,19 +351,36 @@ static const struct step vmm_steps[] = {
 	{ "drop capabilities", drop_capabilities },
 	{ "filter system calls", filter_calls },
 	{ "start QEMU", run_vmm },
+	{ 0 },
+};
+
+static const struct step volumes_steps[] = {
+	{ "take descriptors of its own", own_descriptors },
+	{ "wait for the warden", wait_for_warden },
+	{ "become root of the user namespace", become_root },
+	{ "make a cgroup namespace", enter_cgroup_namespace },
+	{ "enter the root", enter_root },
+	{ "mount /proc", mount_bare_proc },
+	{ "mount volumes", mount_volumes },
+	{ "name the host", name_host },
+	{ "set limits", set_rlimits },
+	{ "place descriptors", place_fds },
+	{ "drop capabilities", drop_capabilities },
+	{ "filter system calls", filter_calls },
+	{ "start the server of volumes", run_guest },
+	{ 0 },
 };
 
 int inside_main(void *arg)
 {
+	static const struct step *const steps_of[] = { [INSIDE_IS_GUEST] = guest_steps, [INSIDE_IS_VMM] = vmm_steps, [INSIDE_IS_VOLUMES] = volumes_steps };
 	struct inside *in = arg;
-	const struct step *steps = in->vmm ? vmm_steps : guest_steps;
-	const size_t n = in->vmm ? ARRAY_LEN(vmm_steps) : ARRAY_LEN(guest_steps);
 
-	for (size_t i = 0; i < n; i++) {
-		int rc = steps[i].run(in);
+	for (const struct step *s = steps_of[in->kind]; s->run; s++) {
+		int rc = s->run(in);
 		if (rc < 0) {
 			in->failed_errno = -rc;
-			in->failed = steps[i].name;
+			in->failed = s->name;
 			break;
 		}
 	}

@@ -67,8 +67,12 @@ static int start(struct warden *w, const struct message *m, struct err *e)
 
 	if (wrong)
 		return err_set(e, ERR_INVALID, EINVAL, "%s", wrong);
-	if (rq->network > 1 || rq->zero || (rq->network && !rq->plan.tap))
+	if (rq->network > 1 || (rq->network && !rq->plan.tap))
 		return err_set(e, ERR_INVALID, EINVAL, "network: 0 or 1, and 1 only with a tap");
+	if (rq->volumes_n && !rq->plan.volumes)
+		return err_set(e, ERR_INVALID, EINVAL, "volumes: only with a line to them");
+	if (request_volumes_check(rq->volumes, rq->volumes_n, e) < 0)
+		return -EINVAL;
 	if (!text_ends(rq->image_digest, sizeof rq->image_digest) || !request_digest_valid(rq->image_digest))
 		return err_set(e, ERR_INVALID, EINVAL, "image: not a digest");
 	if (old && old->record.machine && old->life != LIFE_RUNNING)

@@ -1,6 +1,7 @@
 #include "warden/machine.h"
 
 #include "sys/process.h"
+#include "warden/machine-volumes.h"
 #include "warden/tap.h"
 
 #include <errno.h>
@@ -43,7 +44,7 @@ static bool is_listener(int fd)
 /* A folder, above all, would be a way out of the empty root. Those that its plan does not take are not there. */
 static const char *wrong_descriptor(const struct machine_fds *fds, const struct vmm_plan *plan, uint64_t *ret_disk_bytes)
 {
-	static const char *const named[VMM_FDS] = { "image", "disk", "guest", "qmp", "ram", "initrd", "kernel", "tap" };
+	static const char *const named[VMM_FDS] = { "image", "disk", "guest", "qmp", "ram", "initrd", "kernel", "tap", "volumes" };
 	struct stat st;
 
 	for (int fd = VMM_FD_FIRST; fd < VMM_FD_END; fd++) {
@@ -75,7 +76,7 @@ static int check_host(const struct keeper *k, const struct vmm_plan *plan, struc
 }
 
 /* Groups and clone. The record is written, the slot taken. */
-static int launch(struct keeper *k, struct machine_root *root, struct sandbox *s, const struct machine_request *rq, const int fds[static VMM_FDS], int log,
+static int launch(struct keeper *k, struct machine_root *root, struct sandbox *s, const struct machine_request *rq, int fds[static VMM_FDS], int log,
 		  uint64_t disk_bytes, struct err *e)
 {
 	const struct vmm_plan *plan = &rq->plan;
@@ -87,9 +88,13 @@ static int launch(struct keeper *k, struct machine_root *root, struct sandbox *s
 	if (tree < 0)
 		return tree;
 	auto_fd int group = -EBADF;
+	auto_fd int line = -EBADF;
 	int rc = cgroup_make(k->groups, s->record.id, &limits, 0, &group, e);
+	if (rc == 0 && plan->volumes)
+		rc = machine_volumes_start(k, s, rq, group, &line, e);
 	if (rc < 0)
 		return rc;
+	fds[VMM_FD_VOLUMES - VMM_FD_FIRST] = line;
 	offered[INSIDE_ROOT] = tree;
 	offered[INSIDE_LOG] = log;
 	for (int i = 0; i < VMM_FDS; i++) {
@@ -98,7 +103,7 @@ static int launch(struct keeper *k, struct machine_root *root, struct sandbox *s
 	}
 	char *env[] = { root->libraries, NULL }, **argv = vmm_argv(k->place->options->vmm ? k->place->options->vmm : VMM_PROGRAM, plan);
 	struct inside in = {
-		.vmm = true,
+		.kind = INSIDE_IS_VMM,
 		.hostname = "machine",
 		.files_max = FILES_MAX,
 		.argv = argv,
@@ -193,6 +198,7 @@ int machine_start(struct keeper *k, struct machine_root *root, struct sandbox *s
 		return 0;
 	}
 	gatekeeper_detach(k->gates, s->record.id, &s->gate);
+	machine_volumes_end(s);
 	sandbox_undo_clone(k, s);
 	record_remove(k->place->state_fd, r->id);
 	pool_image_put(k->pool, rq->image_digest);

@@ -294,12 +294,12 @@ static int check_size(const struct warden_request *rq, struct err *e)
 	return within(rq->disk_mib, 1, 16ULL << 20) ? 0 : err_set(e, ERR_INVALID, EINVAL, "disk: 1 MiB to 16 TiB");
 }
 
-static int check_volumes(const struct warden_request *rq, struct err *e)
+int request_volumes_check(const struct warden_volume *volumes, uint32_t n, struct err *e)
 {
-	if (rq->volumes_n > WARDEN_VOLUMES_MAX)
+	if (n > WARDEN_VOLUMES_MAX)
 		return err_set(e, ERR_INVALID, EINVAL, "volumes: at most %d", WARDEN_VOLUMES_MAX);
-	for (uint32_t i = 0; i < rq->volumes_n; i++) {
-		const struct warden_volume *v = &rq->volumes[i];
+	for (uint32_t i = 0; i < n; i++) {
+		const struct warden_volume *v = &volumes[i];
 		if (!record_id_valid(v->id) || !text_ends(v->path, sizeof v->path) || !text_ends(v->subpath, sizeof v->subpath) || v->path[0] != '/' ||
 		    v->read_only > 1)
 			return err_set(e, ERR_INVALID, EINVAL, "volumes: not an id, a path and a subpath");
@@ -317,7 +317,7 @@ static int check_spec(const struct warden_request *rq, struct err *e)
 		return err_set(e, ERR_INVALID, EINVAL, "user or workdir: too long");
 	if (!env_valid(rq))
 		return err_set(e, ERR_INVALID, EINVAL, "env: not NAME=value pairs");
-	if (check_size(rq, e) < 0 || check_volumes(rq, e) < 0)
+	if (check_size(rq, e) < 0 || request_volumes_check(rq->volumes, rq->volumes_n, e) < 0)
 		return -EINVAL;
 	if (rq->network > 1)
 		return err_set(e, ERR_INVALID, EINVAL, "network: 0 or 1");

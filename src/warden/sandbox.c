@@ -167,13 +167,13 @@ int sandbox_clone(struct keeper *k, struct sandbox *s, struct inside *in, const 
 	in->last_cap = k->last_cap;
 	/* Huge pages cost a waiting machine 3 to 4 MiB. The switch is the memory's, which the child shares until its exec takes it over: no
 	 * sandbox may find it turned. */
-	if (in->vmm)
+	if (in->kind == INSIDE_IS_VMM)
 		(void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 	if (rc < 0)
 		(void)err_sys(e, ERR_UNAVAILABLE, -rc, "place the sandbox's descriptors");
 	else
 		rc = clone_into(k, s, in, group, net, e);
-	if (in->vmm && huge_off == 0)
+	if (in->kind == INSIDE_IS_VMM && huge_off == 0)
 		(void)prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
 	(void)offer_descriptors(NULL, offered_end);
 	return rc;
@@ -501,6 +501,8 @@ bool sandbox_hurry(struct keeper *k, struct sandbox *s)
 
 void sandbox_ended(struct keeper *k, struct sandbox *s)
 {
+	if (s->record.machine) /* what was beside its QEMU */
+		cgroup_kill(k->groups, s->record.id);
 	gatekeeper_detach(k->gates, s->record.id, &s->gate);
 	process_reap(s->pidfd);
 	s->pidfd = close_fd(s->pidfd);
@@ -529,6 +531,9 @@ int sandbox_sweep(struct keeper *k, struct sandbox *s)
 		log_warn("sandbox=%s msg=\"its groups cannot be removed\" errno=%d", s->record.id, -groups);
 	if (bound)
 		log_warn("sandbox=%s msg=\"its disk is still bound to loop%u\"", s->record.id, s->record.loop);
+	if (s->server >= 0)
+		process_reap(s->server);
+	s->server = close_fd(s->server);
 	if (s->slot)
 		pool_slot_put(k->pool, take_ptr(&s->slot));
 	s->record.pid = 0;

@@ -30,6 +30,7 @@ struct sandbox {
 	struct record record;
 	enum life life;
 	int pidfd;
+	int server; /* a machine's, of its volumes: a pidfd while it is our child, else negative */
 	int gate; /* its gate's namespace, or negative */
 	int mounts; /* ENDING for good: its mount namespace, which the helper takes apart once it is dead; else negative */
 	struct slot *slot;

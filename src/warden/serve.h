@@ -45,6 +45,7 @@ void warden_send_with(int door, const struct warden_answer *a, int fd);
 void warden_answer_at(int door, uint64_t serial, const char *id, const struct err *e);
 
 bool request_digest_valid(const char *digest);
+int request_volumes_check(const struct warden_volume *volumes, uint32_t n, struct err *e);
 /* What WARDEN_DESTROY does; s NULL: leftovers of one that is not known. */
 void request_destroy(struct warden *w, struct sandbox *s, const struct warden_request *rq);
 /* One message from the daemon: validated, judged by the table, carried out. */

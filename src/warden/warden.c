@@ -50,7 +50,7 @@ struct sandbox *warden_add(struct warden *w, const char *id)
 	snprintf(s->record.id, sizeof s->record.id, "%s", id);
 	s->record.magic = RECORD_MAGIC;
 	s->record.size = sizeof s->record;
-	s->pidfd = s->mounts = s->gate = -EBADF;
+	s->pidfd = s->server = s->mounts = s->gate = -EBADF;
 	s->next_in_bucket = *head;
 	*head = s;
 	w->count++;

@@ -27,8 +27,10 @@ enum tag {
 	TAG_SETUP, /* u64 time, u64 pids */
 	TAG_NETWORK, /* u8 1 if there is a link, 6 bytes address of the device */
 	TAG_SUDO,  /* u32 0 or 1 */
+	TAG_LINE,  /* GUEST_LINE_BYTES */
+	TAG_VOLUME, /* u32 1 if it is read-only, else 0; string path */
 };
-enum { SETUP_FIELD = 16, NETWORK_FIELD = 7, HOSTNAME_MAX = 64, MACHINE_ID = 32 };
+enum { SETUP_FIELD = 16, NETWORK_FIELD = 7, VOLUME_FIXED = 4, HOSTNAME_MAX = 64, MACHINE_ID = 32 };
 enum { FIELD_HEAD = 8, RUN_FIELD = 16, OP_FIELD = 40, END_FIXED = 40, INFO_FIXED = 32 };
 
 static void put_u16(uint8_t *p, unsigned v)
@@ -121,67 +123,6 @@ int guest_u64_put(struct buf *out, uint8_t type, uint8_t channel, uint64_t id, u
 
 	put_u64(p, value);
 	return guest_frame_put(out, type, channel, id, (struct str){ (const char *)p, sizeof p });
-}
-
-size_t guest_noise(struct str in, uint8_t type)
-{
-	uint8_t head[GUEST_HEAD];
-
-	guest_head_put(head, type, 0, GUEST_HELLO_ID, 0);
-	for (size_t at = 0; at < in.n; at++) {
-		/* length and channel vary, the rest of the head is fixed */
-		bool match = true;
-		for (size_t i = 4; i < GUEST_HEAD && at + i < in.n && match; i++)
-			match = i == 5 || (uint8_t)in.p[at + i] == head[i];
-		if (match)
-			return at;
-	}
-	return in.n;
-}
-
-void guest_assembly_init(struct guest_assembly *a)
-{
-	*a = (struct guest_assembly){ 0 };
-	buf_init(&a->bytes, GUEST_MESSAGE_MAX);
-}
-
-void guest_assembly_done(struct guest_assembly *a)
-{
-	buf_done(&a->bytes);
-	a->type = 0;
-}
-
-static bool in_pieces(uint8_t type)
-{
-	return type == GUEST_RUN_START || type == GUEST_SESSION_OPEN || type == GUEST_SESSION_CLOSE || type == GUEST_OP_OPEN ||
-	       type == GUEST_READY || type == GUEST_SETUP || type == GUEST_PERMIT;
-}
-
-int guest_assembly_feed(struct guest_assembly *a, const struct guest_frame *f, struct str *ret_message)
-{
-	if (a->type == 0)
-		buf_reset(&a->bytes); /* of the message before */
-	else if (a->type != f->type || a->id != f->id)
-		return -EPROTO; /* pieces are contiguous */
-	if (!in_pieces(f->type)) {
-		*ret_message = f->payload;
-		return 1;
-	}
-	if (f->channel > GUEST_MORE || (f->channel == GUEST_MORE && f->payload.n == 0))
-		return -EPROTO;
-	if (a->type == 0 && f->channel != GUEST_MORE) {
-		*ret_message = f->payload;
-		return 1;
-	}
-	if (buf_add(&a->bytes, f->payload.p, f->payload.n) < 0)
-		return -ENOBUFS;
-	a->type = f->type;
-	a->id = f->id;
-	if (f->channel == GUEST_MORE)
-		return 0;
-	a->type = 0;
-	*ret_message = buf_str(&a->bytes);
-	return 1;
 }
 
 /* --- fields --- */
@@ -367,6 +308,30 @@ int guest_run_request_get(struct str message, struct guest_run_request *ret)
 
 /* --- set-up --- */
 
+static void put_volumes(struct buf *m, const struct guest_setup *s)
+{
+	uint8_t field[VOLUME_FIXED + 256];
+
+	if (s->line)
+		(void)put_field(m, TAG_LINE, s->line, GUEST_LINE_BYTES);
+	for (size_t i = 0; s->line && i < s->volumes_n; i++) {
+		const size_t n = MIN(strlen(s->volumes[i].path) + 1, sizeof field - VOLUME_FIXED);
+		put_u32(field, s->volumes[i].read_only);
+		memcpy(field + VOLUME_FIXED, s->volumes[i].path, n);
+		(void)put_field(m, TAG_VOLUME, field, VOLUME_FIXED + n);
+	}
+}
+
+static int get_volume(struct str bytes, struct guest_setup *s)
+{
+	if (!s->line || s->volumes_n == GUEST_VOLUMES_MAX || bytes.n <= VOLUME_FIXED || guest_u32(bytes.p) > 1)
+		return -EPROTO;
+	struct guest_volume *v = &s->volumes[s->volumes_n++];
+	v->read_only = guest_u32(bytes.p);
+	int r = as_text_once((struct str){ bytes.p + VOLUME_FIXED, bytes.n - VOLUME_FIXED }, &v->path);
+	return r < 0 || v->path[0] != '/' ? -EPROTO : 0;
+}
+
 int guest_setup_put(struct buf *out, uint64_t id, const struct guest_setup *s)
 {
 	auto_buf struct buf m;
@@ -394,6 +359,7 @@ int guest_setup_put(struct buf *out, uint64_t id, const struct guest_setup *s)
 	put_u32(fixed, s->sudo == GUEST_SUDO_YES);
 	if (s->sudo != GUEST_SUDO_AS_IT_IS)
 		(void)put_field(&m, TAG_SUDO, fixed, 4);
+	put_volumes(&m, s);
 	return send_fields(out, GUEST_SETUP, id, &m);
 }
 
@@ -441,6 +407,13 @@ static int get_setup_field(const struct field *f, struct guest_setup *s)
 			return -EPROTO;
 		s->sudo = guest_u32(f->bytes.p) ? GUEST_SUDO_YES : GUEST_SUDO_NO;
 		return 0;
+	case TAG_LINE:
+		if (s->line || f->bytes.n != GUEST_LINE_BYTES)
+			return -EPROTO;
+		s->line = f->bytes.p;
+		return 0;
+	case TAG_VOLUME:
+		return get_volume(f->bytes, s);
 	default:
 		return -EPROTO;
 	}

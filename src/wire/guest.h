@@ -169,6 +169,12 @@ int guest_op_request_get(struct str message, struct guest_op_request *ret);
 enum guest_link { GUEST_LINK_NONE, GUEST_LINK_DOWN, GUEST_LINK_UP };
 enum guest_sudo { GUEST_SUDO_AS_IT_IS, GUEST_SUDO_NO, GUEST_SUDO_YES };
 
+enum { GUEST_VOLUMES_MAX = 8, GUEST_LINE_BYTES = 16 };
+struct guest_volume {
+	const char *path; /* absolute */
+	bool read_only;
+};
+
 /* SETUP: what makes one virtual machine different from another that was begun from the same memory. Only what is there is changed. */
 struct guest_setup {
 	const char *hostname, *machine_id; /* machine_id: 32 lower-case hex digits */
@@ -181,6 +187,9 @@ struct guest_setup {
 	enum guest_link link;              /* UP: it is waited for */
 	uint8_t mac[6];                    /* of the device, unless NONE */
 	enum guest_sudo sudo;              /* may `user` become root; with no, nobody gains a right by set-id programs */
+	const char *line;                  /* NULL = volumes stay as they are; else GUEST_LINE_BYTES by which their line begins, and these are all */
+	struct guest_volume volumes[GUEST_VOLUMES_MAX]; /* in the server's order */
+	size_t volumes_n;
 };
 int guest_setup_put(struct buf *out, uint64_t id, const struct guest_setup *s);
 /* Views into message; env is heap: guest_setup_done. -EPROTO */

@@ -3,7 +3,7 @@
  * is a machine's here does not exist on the other pair, and the other way round.
  *
  * Descriptors come along with a MACHINE_START: those that its plan takes (vmm_plan_fds) but the image, which the warden looks for by
- * its digest, and the tap, which it makes, in the order of enum vmm_fd; then QEMU's standard error. They must be what they are said to be: the RAM and the log
+ * its digest, and the tap and the line of the volumes, which it makes, in the order of enum vmm_fd; then QEMU's standard error. They must be what they are said to be: the RAM and the log
  * memory files, sockets unix streams that listen, the rest plain files. With its answer comes the pidfd.
  *
  * MACHINE_END is answered when nothing is left of the machine, also when there is none. A QEMU that has ended by itself is told
@@ -14,22 +14,24 @@
 #include "wire/vmm.h"
 #include "wire/warden.h"
 
-#define MACHINE_MAGIC 0x434d4132u /* "CMA2"; changes with any field */
+#define MACHINE_MAGIC 0x434d4133u /* "CMA3"; changes with any field */
 enum machine_op { MACHINE_START = 1, MACHINE_END, MACHINE_NETWORK, MACHINE_LAST = MACHINE_NETWORK };
 
 /* Those of a plan that whoever asks has to give. */
-#define MACHINE_GIVEN(plan) (vmm_plan_fds(plan) & ~(VMM_FD_BIT(VMM_FD_IMAGE) | VMM_FD_BIT(VMM_FD_TAP)))
-enum { MACHINE_FDS = VMM_FDS - 1 }; /* the log instead of the image and the tap */
+#define MACHINE_GIVEN(plan) (vmm_plan_fds(plan) & ~(VMM_FD_BIT(VMM_FD_IMAGE) | VMM_FD_BIT(VMM_FD_TAP) | VMM_FD_BIT(VMM_FD_VOLUMES)))
+enum { MACHINE_FDS = VMM_FDS - 2 }; /* the log instead of the image, the tap and the line */
 
 struct machine_request {
 	uint32_t magic, op;
 	uint64_t serial; /* not 0 */
 	char id[40];
 	uint32_t network; /* of MACHINE_START and MACHINE_NETWORK: 1 = its tap is in a gate, else it carries nothing */
-	uint32_t zero;
+	uint32_t volumes_n; /* with plan.volumes; none: its line has no other end, which is told to whoever has still something on it */
 	/* of MACHINE_START */
 	char image_digest[80];
+	char line[16]; /* by which the line of its volumes begins */
 	struct vmm_plan plan;
+	struct warden_volume volumes[WARDEN_VOLUMES_MAX]; /* in the server's order; their paths are the guest's business */
 };
 
 #endif

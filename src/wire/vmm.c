@@ -74,6 +74,9 @@ static void add_devices(struct args *a, const struct vmm_plan *p)
 	/* event_idx: with it and two emulated processors a wake-up is lost within seconds of traffic, and the line stands still */
 	add_option(a, "-device", xstrdup("virtio-serial-device,event_idx=off"));
 	add_option(a, "-device", xstrdup("virtserialport,chardev=guest,name=guest"));
+	/* the same device in every machine: that is how a state that was saved finds it again */
+	add_option(a, "-chardev", p->volumes ? xasprintf("socket,fd=%d,id=volumes", VMM_FD_VOLUMES) : xstrdup("null,id=volumes"));
+	add_option(a, "-device", xstrdup("virtserialport,chardev=volumes,name=volumes"));
 	add_option(a, "-chardev", xasprintf("socket,id=qmp,fd=%d,server=on,wait=off", VMM_FD_QMP));
 	add_option(a, "-mon", xstrdup("chardev=qmp,mode=control"));
 	add_option(a, "-object", xstrdup("rng-random,id=rng,filename=/dev/urandom"));
@@ -100,8 +103,8 @@ const char *vmm_plan_wrong(const struct vmm_plan *p)
 		return "begin: boot or incoming";
 	if (p->ram != VMM_RAM_OWN && p->ram != VMM_RAM_SHARED && p->ram != VMM_RAM_COPIED)
 		return "ram: own, shared or copied";
-	if (p->kvm > 1 || p->keep_disk > 1 || p->tap > 1 || p->zero)
-		return "kvm, keep_disk, tap: 0 or 1";
+	if (p->kvm > 1 || p->keep_disk > 1 || p->tap > 1 || p->volumes > 1)
+		return "kvm, keep_disk, tap, volumes: 0 or 1";
 	if (p->tsc_khz > 100000000)
 		return "tsc_khz: at most 100 GHz";
 	if (p->cpu_millis < 10 || p->cpu_millis > VMM_CPUS_MAX * 1000)
@@ -121,6 +124,8 @@ uint32_t vmm_plan_fds(const struct vmm_plan *p)
 		fds |= VMM_FD_BIT(VMM_FD_INITRD) | VMM_FD_BIT(VMM_FD_KERNEL);
 	if (p->tap)
 		fds |= VMM_FD_BIT(VMM_FD_TAP);
+	if (p->volumes)
+		fds |= VMM_FD_BIT(VMM_FD_VOLUMES);
 	return fds;
 }
 

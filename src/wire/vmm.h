@@ -20,6 +20,7 @@ enum vmm_fd {
 	VMM_FD_INITRD,
 	VMM_FD_KERNEL, /* uncompressed, with a PVH entry */
 	VMM_FD_TAP,    /* a network device's other end, with a vnet header */
+	VMM_FD_VOLUMES, /* the line to the server of its volumes: a connected socket */
 	VMM_FD_END,
 	VMM_FDS = VMM_FD_END - VMM_FD_FIRST,
 };
@@ -44,7 +45,7 @@ struct vmm_plan {
 	uint32_t kvm;   /* 0 or 1 */
 	uint32_t keep_disk; /* 1: the guest's flushes reach the host's disk */
 	uint32_t tap;       /* 1: it has a network device */
-	uint32_t zero;
+	uint32_t volumes;   /* 1: its port "volumes" leads somewhere, or did: else it swallows what it gets */
 	uint64_t tsc_khz;   /* of the host; without KVM, where the guest must not measure it itself */
 	uint64_t cpu_millis;
 	uint64_t memory_mib;

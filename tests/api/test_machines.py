@@ -1,6 +1,8 @@
 """Virtual machines that are ready before anybody asks. Emulated, which every host can; making the first takes a boot."""
+import concurrent.futures
 import os
 import pathlib
+import signal
 import time
 
 import pytest
@@ -47,8 +49,11 @@ def new(client, **more):
     return r.json
 
 
-def sh(client, sandbox, text):
-    r = client.post(f"/v1/sandboxes/{sandbox['id']}/runs", {"shell": text}).json
+def sh(client, sandbox, text, background=lambda: None):
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        beside = pool.submit(background)
+        r = client.post(f"/v1/sandboxes/{sandbox['id']}/runs", {"shell": text}).json
+        beside.result()
     assert r["exit_code"] == 0, r
     return r["stdout"].split("\n")[:-1]
 
@@ -132,3 +137,43 @@ def test_the_clock_is_right_again_after_a_pause(client):
     time.sleep(2)
     assert client.post(base + "/resume").status == 200
     assert_right_time(client, s)
+
+
+def server_of_volumes(sandbox):
+    """The process on this host that answers for a machine's volumes: it is in that machine's groups."""
+    for p in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if (p / "cmdline").read_bytes().startswith(b"caisson-volumes\0") and sandbox["id"] in (p / "cgroup").read_text():
+                return int(p.name)
+        except OSError:
+            pass
+    return None
+
+
+def test_volumes_between_boundaries_in_forks_and_without_their_server(client):
+    volume = client.post("/v1/volumes", {"size_mib": 64}).json["id"]
+    at = {"volumes": [{"volume": volume, "path": "/data"}]}
+    box = new(client, **at)
+    plain = client.post("/v1/sandboxes", {"boundary": "process", "ephemeral": True, **at}).json
+    # owners, modes and locks are the same on both sides; a link leads where its reader is
+    sh(client, box, "cd /data && echo one > f && chown 1000:1001 f && chmod 640 f && ln -s /etc/hostname l && mkfifo p && umask 0 && mkdir d")
+    assert sh(client, plain, "cd /data && stat -c '%u:%g %a %F' f d p && cat f") == ["1000:1001 640 regular file", "0:0 777 directory", "0:0 644 fifo", "one"]
+    assert sh(client, box, "cat /data/l") != sh(client, plain, "cat /data/l")
+    client.post(f"/v1/sandboxes/{plain['id']}/runs", {"shell": "flock /data/f sh -c 'touch /data/held; sleep 1000'", "detach": True})
+    assert sh(client, box, "until [ -e /data/held ]; do sleep 0.1; done; flock -n /data/f true || echo held") == ["held"]
+    # what one appends is behind what the other has appended, and is seen at once by who has it open
+    assert sh(client, box, "exec 3<>/data/g; exec 4>>/data/g; echo 1 >&4; cat <&3; touch /data/ready; until [ -e /data/more ]; do sleep 0.1; done; "
+              "echo 3 >&4; cat <&3", background=lambda: sh(client, plain, "until [ -e /data/ready ]; do sleep 0.1; done; echo 2 >> /data/g; touch /data/more")) \
+        == ["1", "2", "3"]
+    # a child of a fork has a server of its own, and the same files
+    child = client.post(f"/v1/sandboxes/{box['id']}/fork", {}).json["items"][0]
+    wait_for(lambda: client.get(f"/v1/sandboxes/{child['id']}").json["state"] == "running", PATIENCE)
+    sh(client, child, "echo child > /data/c")
+    assert sh(client, box, "cat /data/c /data/f") == ["child", "one"] and server_of_volumes(child) != server_of_volumes(box)
+    # without its server: an error at once, nobody waits, and the end is as quick as ever
+    os.kill(server_of_volumes(child), signal.SIGKILL)
+    assert sh(client, child, "until ! cat /data/f 2>/dev/null; do sleep 0.1; done; ls /data 2>&1 | grep -c 'not connected'; timeout 60 sync; echo $?") == ["1", "0"]
+    assert sh(client, box, "cat /data/f") == ["one"]
+    for one in (child, box, plain):
+        assert client.delete(f"/v1/sandboxes/{one['id']}").status == 204
+    assert server_of_volumes(box) is None and client.delete("/v1/volumes/" + volume).status == 204

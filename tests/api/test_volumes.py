@@ -55,6 +55,9 @@ def test_life(client, server, able):
     # a fork shares it, it does not copy it
     child = client.post(one.path + "/fork", {}).json["items"][0]
     assert child["volumes"] == one.view["volumes"]
+    at = f"/v1/sandboxes/{child['id']}/runs"
+    assert client.post(at, {"shell": "cat /data/sub/dir/f; echo from the child > /data/sub/c"}).json["stdout"] == "from two\n"
+    assert one.sh("cat /data/sub/c")["stdout"] == "from the child\n"
     assert client.delete("/v1/sandboxes/" + child["id"]).status == 204
     assert client.delete(one.path).status == 204
     assert client.delete("/v1/volumes/work").status == 204

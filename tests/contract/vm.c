@@ -17,7 +17,7 @@ static struct boundary *open_vm(uv_loop_t *loop, const char **skip)
 
 static void close_vm(struct boundary *b)
 {
-	b->ops->free(b);
+	vm_host_close(&host, b);
 }
 
 int main(void)

@@ -1,9 +1,11 @@
 #include "vm_host.h"
 
+#include "boundary/process/process.h"
 #include "image/image.h"
 #include "image/vm.h"
 #include "warden/warden.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -135,13 +137,35 @@ static int start_warden(struct vm_host *h)
 struct boundary *vm_host_open(struct vm_host *h, uv_loop_t *loop, struct err *e)
 {
 	struct vm_options o = h->options;
+	struct parts *p = h->private;
 
-	end_warden(h->private); /* as with a daemon, of which there is another one now */
+	end_warden(p); /* as with a daemon, of which there is another one now */
 	o.launcher = launcher_warden(loop, start_warden(h));
+	o.volumes = h->process = process_boundary_new(loop, fcntl(p->control, F_DUPFD_CLOEXEC, 3), NULL, NULL);
 	struct boundary *b = vm_boundary_new(loop, &o, e);
-	if (!b)
+	if (!b) {
 		o.launcher->free(o.launcher);
+		h->process->ops->free(h->process);
+	}
 	return b;
+}
+
+void vm_host_close(struct vm_host *h, struct boundary *b)
+{
+	b->ops->free(b);
+	h->process->ops->free(h->process);
+}
+
+/* Those of empty disks, which volumes are made from: no sandbox's. */
+static void remove_templates(const char *disks)
+{
+	DIR *d = opendir(disks);
+
+	for (const struct dirent *entry; d && (entry = readdir(d));)
+		if (strncmp(entry->d_name, "template-", 9) == 0)
+			(void)unlinkat(dirfd(d), entry->d_name, 0);
+	if (d)
+		closedir(d);
 }
 
 bool vm_host_done(struct vm_host *h)
@@ -150,6 +174,7 @@ bool vm_host_done(struct vm_host *h)
 
 	auto_free char *run = warden_run_folder(h->data), *disks = xasprintf("%s/disks", h->data);
 	end_warden(p);
+	remove_templates(disks);
 	vm_data_clean(h->data);
 	bool clean = rmdir(disks) == 0 && rmdir(h->data) == 0 && access(run, F_OK) < 0;
 	if (!clean) {

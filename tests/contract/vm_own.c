@@ -495,7 +495,7 @@ static void a_damaged_template_is_not_used(void **state)
 		assert_true(destroy(id));
 		while (!stored())
 			drive_for(&d, 100);
-		b->ops->free(b);
+		vm_host_close(&host, b);
 		damage(harms[i].name, harms[i].how);
 		open_boundary();
 	}
@@ -628,7 +628,7 @@ static int tear_down(void **state)
 	struct drive d;
 
 	drive_init(&d, &loop);
-	b->ops->free(b);
+	vm_host_close(&host, b);
 	drive_for(&d, 1);
 	return 0;
 }

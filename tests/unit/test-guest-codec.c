@@ -281,7 +281,8 @@ static void setup_round_trip(void **state)
 	static const char *env[] = { "A=1", "B=", NULL };
 	char seed[GUEST_SEED_MAX + 1];
 	struct guest_setup s = { .hostname = "box", .machine_id = "0123456789abcdef0123456789abcdef", .user = "daytona", .workdir = "/w", .env = env,
-		                 .envc = 2, .seed = { seed, GUEST_SEED_MAX }, .time_ns = 1700000000123456789, .pids = 77, .sudo = GUEST_SUDO_NO }, s2;
+		                 .envc = 2, .seed = { seed, GUEST_SEED_MAX }, .time_ns = 1700000000123456789, .pids = 77, .sudo = GUEST_SUDO_NO, .line = "0123456789abcdef",
+		                 .volumes = { { "/data", false }, { "/data/in", true } }, .volumes_n = 2 }, s2;
 
 	memset(seed, 's', sizeof seed);
 	buf_init(&b, 1 << 20);
@@ -291,6 +292,8 @@ static void setup_round_trip(void **state)
 	assert_true(s2.time_ns == s.time_ns && s2.pids == 77 && s2.sudo == GUEST_SUDO_NO && s2.envc == 2 && str_eq(s2.seed, s.seed));
 	assert_true(streq(s2.hostname, "box") && streq(s2.machine_id, s.machine_id) && streq(s2.user, "daytona") && streq(s2.workdir, "/w"));
 	assert_true(streq(s2.env[1], "B=") && !s2.env[2]);
+	assert_true(memcmp(s2.line, s.line, GUEST_LINE_BYTES) == 0 && s2.volumes_n == 2 && streq(s2.volumes[0].path, "/data") && !s2.volumes[0].read_only);
+	assert_true(streq(s2.volumes[1].path, "/data/in") && s2.volumes[1].read_only);
 	guest_setup_done(&s2);
 	guest_assembly_done(&a);
 }
@@ -305,6 +308,7 @@ static void bad_setups_are_refused(void **state)
 	const struct guest_setup bad[] = {
 		{ .hostname = "" }, { .hostname = host }, { .machine_id = "0123456789ABCDEF0123456789abcdef" }, { .machine_id = "0123" },
 		{ .env = env, .envc = 1 }, { .seed = { seed, GUEST_SEED_MIN - 1 } }, { .seed = { seed, GUEST_SEED_MAX + 1 } },
+		{ .line = seed, .volumes = { { "data", false } }, .volumes_n = 1 },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {

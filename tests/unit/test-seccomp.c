@@ -163,6 +163,25 @@ static void every_number_gets_the_same_verdict(void **state)
 	}
 }
 
+/* A server of volumes calls what sandboxes may call, too, and no sockets, programs or processes. */
+static void a_server_of_volumes_may_do_less(void **state)
+{
+	static const int refused[] = { __NR_socket, __NR_connect, __NR_bind, __NR_accept4, __NR_execve, __NR_clone, __NR_kill, __NR_ptrace, __NR_ioctl,
+				       __NR_openat2, __NR_setresuid, __NR_capset, __NR_chroot, __NR_fchdir, __NR_prctl, __NR_sendmsg, __NR_recvmsg };
+
+	(void)state;
+	for (int nr = 0; nr <= LOOKED_AT; nr++) {
+		const struct seccomp_data d = { .nr = nr, .arch = NATIVE_ARCH };
+		if (interpret(seccomp_volumes_program, seccomp_volumes_program_len, &d) == SECCOMP_RET_ALLOW)
+			assert_int_equal(ours(nr, 0, 0, 0), SECCOMP_RET_ALLOW);
+		for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+			if (refused[i] == nr)
+				assert_int_equal(interpret(seccomp_volumes_program, seccomp_volumes_program_len, &d), SECCOMP_RET_ERRNO | EPERM);
+	}
+	const struct seccomp_data device = { .nr = __NR_mknodat, .arch = NATIVE_ARCH, .args = { 0, 0, 0060666 } };
+	assert_int_equal(interpret(seccomp_volumes_program, seccomp_volumes_program_len, &device), SECCOMP_RET_ERRNO | EPERM);
+}
+
 static uint32_t vmm(int nr, uint64_t a0)
 {
 	const struct seccomp_data d = { .nr = nr, .arch = NATIVE_ARCH, .args = { a0 } };
@@ -330,7 +349,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_number_gets_the_same_verdict),
-		cmocka_unit_test(a_vmm_may_do_less),
+		cmocka_unit_test(a_vmm_may_do_less), cmocka_unit_test(a_server_of_volumes_may_do_less),
 		cmocka_unit_test(a_vmm_does_with_its_tap_what_it_has_to),
 		cmocka_unit_test(foreign_entries_die),
 		cmocka_unit_test(what_must_never_be_allowed),

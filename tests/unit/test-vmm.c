@@ -41,6 +41,7 @@ static void every_descriptor_is_used(void **state)
 			p.begin = begin;
 			p.ram = ram;
 			p.tap = begin == VMM_BOOT;
+			p.volumes = begin == VMM_INCOMING;
 			assert_null(vmm_plan_wrong(&p));
 			char **argv = vmm_argv("/q", &p);
 			for (int fd = VMM_FD_FIRST; fd < VMM_FD_END; fd++)
@@ -82,6 +83,7 @@ static void refuses_what_is_out_of_bounds(void **state)
 		{ .begin = VMM_INCOMING + 1, .ram = VMM_RAM_OWN, .cpu_millis = 1000, .memory_mib = 256 },
 		{ .begin = VMM_BOOT, .ram = VMM_RAM_COPIED + 1, .cpu_millis = 1000, .memory_mib = 256 },
 		{ .begin = VMM_BOOT, .ram = VMM_RAM_OWN, .kvm = 2, .cpu_millis = 1000, .memory_mib = 256 },
+		{ .begin = VMM_BOOT, .ram = VMM_RAM_OWN, .volumes = 2, .cpu_millis = 1000, .memory_mib = 256 },
 		{ .begin = VMM_BOOT, .ram = VMM_RAM_OWN, .keep_disk = 2, .cpu_millis = 1000, .memory_mib = 256 },
 		{ .begin = VMM_BOOT, .ram = VMM_RAM_OWN, .tsc_khz = UINT64_MAX, .cpu_millis = 1000, .memory_mib = 256 },
 		{ .begin = VMM_BOOT, .ram = VMM_RAM_OWN, .cpu_millis = 9, .memory_mib = 256 },

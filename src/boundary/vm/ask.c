@@ -106,7 +106,9 @@ static int take_frame(struct ask *a, const struct guest_frame *f, struct str mes
 	if (guest_result_get(message, &r) < 0)
 		return -EPROTO;
 	if (r.kind)
-		(void)err_set(&e, ERR_UNAVAILABLE, EIO, "the virtual machine's guest: %s", str_quote(r.text, &(struct quoted){ 0 }));
+		/* what was asked for may have been wrong; anything else that it says of itself is the same to us */
+		(void)err_set(&e, r.kind == ERR_INVALID ? ERR_INVALID : ERR_UNAVAILABLE, EIO, "the virtual machine's guest: %s",
+			      str_quote(r.text, &(struct quoted){ 0 }));
 	end(a, r.kind ? &e : NULL);
 	return 1;
 }

@@ -269,6 +269,28 @@ static void on_socket(uv_poll_t *h, int status, int events)
 		flush(b);
 }
 
+static bool put_text(char *to, size_t size, const char *text)
+{
+	return snprintf(to, size, "%s", text ? text : "") < (int)size;
+}
+
+static int put_volumes(struct machine_request *rq, const struct launch *l, struct err *e)
+{
+	const struct volume_mounts *m = l->volumes;
+
+	if (l->line)
+		memcpy(rq->line, l->line, sizeof rq->line);
+	for (size_t i = 0; m && i < m->n; i++) {
+		struct warden_volume *v = &rq->volumes[i];
+		if (i == ARRAY_LEN(rq->volumes) || !put_text(v->id, sizeof v->id, m->v[i].volume) || !put_text(v->path, sizeof v->path, m->v[i].path) ||
+		    !put_text(v->subpath, sizeof v->subpath, m->v[i].subpath))
+			return err_set(e, ERR_INVALID, E2BIG, "volumes: too many, or a path is too long");
+		v->read_only = m->v[i].read_only;
+		rq->volumes_n++;
+	}
+	return 0;
+}
+
 static void by_warden_start(struct launcher *base, const struct launch *l, launched_fn done, void *ctx)
 {
 	struct by_warden *b = of(base);
@@ -279,6 +301,11 @@ static void by_warden_start(struct launcher *base, const struct launch *l, launc
 	c->rq.plan = l->plan;
 	c->rq.network = l->network;
 	snprintf(c->rq.image_digest, sizeof c->rq.image_digest, "%s", l->image);
+	if (put_volumes(&c->rq, l, &e) < 0) {
+		free_call(c);
+		done(ctx, &e, 0, -EBADF);
+		return;
+	}
 	for (int i = 0; i <= VMM_FDS; i++) {
 		if (i < VMM_FDS && !(wanted & 1u << i))
 			continue;

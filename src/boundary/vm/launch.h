@@ -7,6 +7,7 @@
 #define CAISSON_BOUNDARY_VM_LAUNCH_H
 
 #include "base/err.h"
+#include "model/spec.h"
 #include "wire/vmm.h"
 
 #include <uv.h>
@@ -15,8 +16,11 @@ struct launch {
 	const char *id;           /* whose it is: 36 characters [0-9a-f-], one process at a time */
 	const char *image;        /* digest, "sha256:..." */
 	struct vmm_plan plan;
+	/* With plan.volumes: what the server of its volumes has, in that order, at most SPEC_VOLUMES_MAX; and by what their line begins. */
+	const struct volume_mounts *volumes;
+	const char *line;         /* GUEST_LINE_BYTES */
 	bool network;             /* its tap is in a gate; else it carries nothing */
-	int fds[VMM_FDS];         /* [number - VMM_FD_FIRST]; negative = there is none. Borrowed, close-on-exec here. IMAGE and TAP are ignored */
+	int fds[VMM_FDS];         /* [number - VMM_FD_FIRST]; negative = there is none. Borrowed, close-on-exec here. IMAGE, TAP and VOLUMES are ignored */
 	int log;                  /* its standard error */
 };
 

@@ -86,6 +86,7 @@ void machine_forget(struct machine *m)
 	free((void *)(uintptr_t)m->setup.user);
 	free((void *)(uintptr_t)m->setup.workdir);
 	free(m->image);
+	volume_mounts_done(&m->volumes);
 	close_fd(m->state_fd);
 	close_fd(m->ram_fd);
 	close_fd(m->dir);
@@ -134,8 +135,9 @@ static void end(struct machine *m)
 static void give_up(struct machine *m, const struct err *why, const char *context)
 {
 	m->why = *why;
-	err_prefix(&m->why, "%s", context);
-	if (m->template[0]) {
+	if (why->kind != ERR_INVALID) /* what was asked for is at fault, not the machine */
+		err_prefix(&m->why, "%s", context);
+	if (m->template[0] && why->kind != ERR_INVALID) {
 		log_warn("sandbox=%s key=%.12s msg=\"%s; its template is not used again\"", m->id, m->template, m->why.message);
 		templates_doubt(m->vm->templates, m->template);
 	}
@@ -236,6 +238,7 @@ static int launch(struct machine *m, enum vmm_begin begin, int ram, int kernel, 
 		.ram = ram < 0 ? VMM_RAM_OWN : VMM_RAM_COPIED,
 		.kvm = templates_kvm(v->templates),
 		.tap = v->tap,
+		.volumes = m->setup.line != NULL,
 		.keep_disk = !m->ephemeral,
 		.tsc_khz = v->tsc_khz,
 		.cpu_millis = (uint64_t)(m->resources.cpus * 1000 + 0.5),
@@ -247,7 +250,7 @@ static int launch(struct machine *m, enum vmm_begin begin, int ram, int kernel, 
 
 	if (disk < 0 || guest < 0 || qmp < 0)
 		return err_set(e, ERR_UNAVAILABLE, EIO, "open the sandbox's disk or sockets");
-	struct launch l = { .id = m->id, .image = m->image, .plan = plan, .network = m->network,
+	struct launch l = { .id = m->id, .image = m->image, .plan = plan, .network = m->network, .volumes = &m->volumes, .line = m->line,
 			    .fds = { -EBADF, disk, guest, qmp, ram, begin == VMM_BOOT ? v->initrd : -EBADF, kernel } };
 	(void)unlinkat(m->dir, "ready", 0);
 	m->state = MACHINE_LAUNCHING;
@@ -366,6 +369,21 @@ static void make_address(const char *id, uint8_t ret[static 6])
 	ret[0] = (uint8_t)((ret[0] & 0xfc) | 2);
 }
 
+/* Whatever was mounted in the machine that it is a copy of is told to go; else there is nothing to tell a machine without volumes. */
+static void take_volumes(struct machine *m, const struct volume_mounts *volumes, bool is_copy)
+{
+	struct guest_setup *to = &m->setup;
+
+	if (volumes)
+		volume_mounts_copy(&m->volumes, volumes);
+	for (size_t i = 0; i < m->volumes.n && i < ARRAY_LEN(to->volumes); i++)
+		to->volumes[to->volumes_n++] = (struct guest_volume){ m->volumes.v[i].path, m->volumes.v[i].read_only };
+	if (!to->volumes_n && !is_copy)
+		return;
+	random_bytes(m->line, sizeof m->line);
+	to->line = m->line;
+}
+
 void machine_take_spec(struct machine *m, const struct boundary_spec *s)
 {
 	struct guest_setup *to = &m->setup;
@@ -391,6 +409,7 @@ void machine_take_spec(struct machine *m, const struct boundary_spec *s)
 	to->link = m->vm->tap ? s->network ? GUEST_LINK_UP : GUEST_LINK_DOWN : GUEST_LINK_NONE;
 	make_address(s->id, to->mac);
 	m->image = xstrdup(s->image_digest);
+	take_volumes(m, s->volumes, s->from_snapshot);
 }
 
 /* --- stop --- */

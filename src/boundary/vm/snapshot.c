@@ -22,7 +22,10 @@
  * they need. The machine's folder says "held" from before it is stopped
  * until it goes on, for the sake of a daemon that comes after us. */
 
-enum { SETTLE_MS = 60000 };
+enum {
+	SETTLE_MS = 60000,
+	META_VERSION = 2, /* of a snapshot: 1 was before machines had the port of volumes, so that its memory is of no use */
+};
 
 struct taking {
 	struct vm *vm;
@@ -187,7 +190,7 @@ static void end(struct taking *t, const struct err *why)
 	t->why = why ? *why : (struct err){ 0 };
 	*k = (struct keeping){ .dir = take_fd(&t->dir), .good = !why, .passing = t->passing, .memory = t->meta.with_memory, .folder = path_of(t->vm->data, "", ""),
 			       .path = xstrdup(t->path), .to = path_of(t->vm->data, "", t->id) };
-	snprintf(k->meta, sizeof k->meta, "1 %llu %llu %u %d", (unsigned long long)t->meta.memory_mib, (unsigned long long)t->meta.disk_mib, t->meta.cpus,
+	snprintf(k->meta, sizeof k->meta, "%u %llu %llu %u %d", META_VERSION, (unsigned long long)t->meta.memory_mib, (unsigned long long)t->meta.disk_mib, t->meta.cpus,
 		 t->meta.with_memory);
 	let_all_go(t);
 	t->kept = k;
@@ -264,7 +267,7 @@ static void settle(struct taking *t)
 	}
 	struct launch l = { .id = id,
 			    .image = t->image,
-			    .plan = { .begin = VMM_INCOMING, .ram = VMM_RAM_OWN, .kvm = templates_kvm(v->templates), .tap = v->tap, .keep_disk = 1, .tsc_khz = v->tsc_khz,
+			    .plan = { .begin = VMM_INCOMING, .ram = VMM_RAM_OWN, .kvm = templates_kvm(v->templates), .tap = v->tap, .volumes = 1, .keep_disk = 1, .tsc_khz = v->tsc_khz,
 				      .cpu_millis = (uint64_t)(t->cpus * 1000 + 0.5), .memory_mib = t->meta.memory_mib },
 			    .fds = { -EBADF, disk, guest, qmp, -EBADF, -EBADF, -EBADF } };
 	t->qemu = qemu_new(&v->qemu, t->dir, &events, t);
@@ -434,13 +437,15 @@ int vm_snapshot_open(const struct vm *v, const char *snapshot, struct snapshot_m
 	auto_fd int dir = vmdir_id_valid(snapshot) ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -EINVAL;
 	auto_free char *text = dir < 0 ? NULL : vmdir_read(dir, "meta");
 	unsigned long long memory, disk;
-	unsigned cpus;
+	unsigned version, cpus;
 	int with;
 
 	if (!text)
 		return err_set(e, ERR_NOT_FOUND, ENOENT, "there is no such snapshot");
-	if (sscanf(text, "1 %llu %llu %u %d", &memory, &disk, &cpus, &with) != 4)
+	if (sscanf(text, "%u %llu %llu %u %d", &version, &memory, &disk, &cpus, &with) != 5 || version < 1 || version > META_VERSION)
 		return err_set(e, ERR_UNAVAILABLE, EBADMSG, "the snapshot is damaged");
+	if (with && version < META_VERSION)
+		return err_set(e, ERR_UNSUPPORTED, EBADMSG, "the snapshot's memory is of a machine that an earlier version of this program made, with other devices");
 	*ret = (struct snapshot_meta){ memory, disk, cpus, with };
 	return take_fd(&dir);
 }

@@ -35,7 +35,7 @@ static int write_limits(const struct machine *m)
 	return r == 0 && m->ephemeral ? vmdir_write(m->dir, "ephemeral", "") : r;
 }
 
-static int check_spec(const struct boundary_spec *s, struct err *e)
+static int check_spec(const struct vm *v, const struct boundary_spec *s, struct err *e)
 {
 	const char *hex = strncmp(s->image_digest, "sha256:", 7) == 0 ? s->image_digest + 7 : "";
 
@@ -43,7 +43,7 @@ static int check_spec(const struct boundary_spec *s, struct err *e)
 		return err_set(e, ERR_INVALID, EINVAL, "not a sandbox id, or not an image's digest");
 	if (s->resources.memory_mib < 128)
 		return err_set(e, ERR_UNSUPPORTED, EINVAL, "a virtual machine needs 128 MiB of memory");
-	return boundary_no_volumes(s, e);
+	return v->volumes ? 0 : boundary_no_volumes(s, e);
 }
 
 /* A machine that goes on has to be the machine that it was. */
@@ -63,7 +63,7 @@ static int from_snapshot(const struct vm *v, const struct boundary_spec *s, bool
 
 static int create(struct vm *v, const struct boundary_spec *s, boundary_done_fn done, void *ctx, struct err *e)
 {
-	int r = check_spec(s, e);
+	int r = check_spec(v, s, e);
 	bool with_memory = false;
 	auto_fd int folder = r == 0 && s->from_snapshot ? from_snapshot(v, s, &with_memory, e) : -EBADF;
 
@@ -103,7 +103,7 @@ static void vm_create(struct boundary *b, const struct boundary_spec *spec, boun
 
 static int start(struct vm *v, const struct boundary_spec *s, boundary_done_fn done, void *ctx, struct err *e)
 {
-	int r = check_spec(s, e);
+	int r = check_spec(v, s, e);
 
 	if (r < 0)
 		return r;
@@ -378,6 +378,28 @@ static int vm_open_guest(struct boundary *b, const char *id, struct err *e)
 	return take_fd(&fd);
 }
 
+/* They are made, kept and counted by the kind whose they are. */
+static void vm_make_volume(struct boundary *b, const char *volume, uint64_t mib, boundary_done_fn done, void *ctx)
+{
+	struct boundary *keeper = of(b)->volumes;
+
+	keeper->ops->make_volume(keeper, volume, mib, done, ctx);
+}
+
+static void vm_drop_volume(struct boundary *b, const char *volume, boundary_done_fn done, void *ctx)
+{
+	struct boundary *keeper = of(b)->volumes;
+
+	keeper->ops->drop_volume(keeper, volume, done, ctx);
+}
+
+static void vm_list_volumes(struct boundary *b, boundary_volumes_fn done, void *ctx)
+{
+	struct boundary *keeper = of(b)->volumes;
+
+	keeper->ops->list_volumes(keeper, done, ctx);
+}
+
 static const char *vm_accelerator(struct boundary *b, const char **ret_why)
 {
 	const struct templates *t = of(b)->templates;
@@ -489,6 +511,9 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 		.snapshot = vm_snapshot,
 		.drop_snapshot = vm_drop_snapshot,
 		.list_snapshots = vm_list_snapshots,
+		.make_volume = vm_make_volume,
+		.drop_volume = vm_drop_volume,
+		.list_volumes = vm_list_volumes,
 		.network = vm_network,
 		.open_guest = vm_open_guest,
 		.accelerator = vm_accelerator,
@@ -498,7 +523,7 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 	if (initrd < 0)
 		return NULL;
 	struct vm *v = xcalloc(1, sizeof *v);
-	*v = (struct vm){ .ops = ops, .tap = o->tap, .qemu = { loop, o->launcher, o->beat_ms ? o->beat_ms : BEAT_MS }, .data = xstrdup(o->data),
+	*v = (struct vm){ .ops = ops, .tap = o->tap, .volumes = o->volumes, .qemu = { loop, o->launcher, o->beat_ms ? o->beat_ms : BEAT_MS }, .data = xstrdup(o->data),
 			  .folder = o->templates ? xstrdup(o->templates) : xasprintf("%s/templates", o->data),
 			  .kernel = xstrdup(o->kernel), .initrd = initrd, .tsc_khz = measure_tsc_khz() };
 	v->ops.spares = spares();
@@ -506,6 +531,10 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 	const struct template_host host = { .qemu = &v->qemu, .kernel = v->kernel, .folder = v->folder,
 					    .initrd = initrd, .kvm = o->kvm, .kvm_only = o->kvm_only, .no_kvm = o->no_kvm, .tap = o->tap, .tsc_khz = v->tsc_khz };
 	v->ops.caps |= o->tap ? BOUNDARY_CAN_NETWORK : 0;
+	if (o->volumes) {
+		v->ops.caps |= BOUNDARY_CAN_VOLUMES;
+		v->ops.volumes_of = o->volumes->ops->name;
+	}
 	vm_snapshots_sweep(v);
 	v->templates = templates_new(&host);
 	return &v->base;

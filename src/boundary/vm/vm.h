@@ -17,6 +17,7 @@ struct vm_options {
 	const char *no_kvm;          /* why not, in plain words; NULL with kvm */
 	bool kvm_only;               /* what does not work with it fails; else all are emulated when a first machine does not come up with it */
 	bool tap;                    /* machines get a network device, and sandboxes can have a network */
+	struct boundary *volumes;    /* the kind on this host whose volumes machines can have, or NULL; it outlives this one */
 	unsigned beat_ms;            /* how often QEMU is asked whether it is there; three times unanswered is its end. 0 = 10,000 */
 	struct launcher *launcher;   /* taken, when the boundary could be made */
 };

@@ -14,6 +14,7 @@ struct vm {
 	struct boundary_ops ops;
 	struct qemu_host qemu;
 	bool tap;
+	struct boundary *volumes; /* or NULL */
 	char *data, *folder, *kernel;
 	int initrd;
 	uint64_t tsc_khz;
@@ -48,6 +49,8 @@ struct machine {
 	int state_fd, ram_fd;           /* of that template, or of a snapshot, until QEMU has it; a snapshot has no ram_fd */
 	struct err why;                 /* of a start that has failed; kind 0 = QEMU has ended by itself */
 	struct guest_setup setup;       /* strings ours */
+	struct volume_mounts volumes;
+	char line[GUEST_LINE_BYTES];    /* by which that of its volumes begins */
 	struct resources resources;
 	char *image;                    /* its digest */
 };
