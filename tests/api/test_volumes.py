@@ -42,7 +42,7 @@ def test_life(client, server, able):
     assert one.view["volumes"] == [{"volume": v["id"], "path": "/data", "subpath": None, "read_only": False}]
     two = create(client, volumes=[{"volume": v["id"], "path": "/mnt/v", "subpath": "sub/dir"}, {"volume": "work", "path": "/ro", "read_only": True}])
     assert two.sh("echo from two > /mnt/v/f; cat /ro/sub/dir/f; touch /ro/x 2>/dev/null || echo read-only")["stdout"] == "from two\nread-only\n"
-    assert one.sh("cat /data/sub/dir/f; head -c 3000000 /dev/urandom > /data/big; sync")["stdout"] == "from two\n"
+    assert one.sh("cat /data/sub/dir/f; head -c 3000000 /dev/urandom > /data/big; sync /data/big")["stdout"] == "from two\n"
     now = client.get("/v1/volumes/work").json
     assert (now["sandboxes"], now["used_at"] is None) == (2, False) and now["used_bytes"] > 3000000, now
     # of a stopped one, too

@@ -525,7 +525,7 @@ static void a_start_needs_no_template(void **state)
 	drive_init(&d, &loop);
 	while (!stored())
 		drive_for(&d, 100);
-	b->ops->free(b);
+	vm_host_close(&host, b);
 	assert_int_equal(rename(folder, aside), 0);
 	auto_fd int in_its_place = open(folder, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
 	assert_true(in_its_place >= 0);
