@@ -72,9 +72,9 @@ static int do_readdir(struct server *s, const struct fuse_request *r, const stru
 	bool room = true;
 	long n;
 
+	buf_init(&out, FUSE_DATA_MAX);
 	if (lseek(h->fd, (off_t)r->offset, SEEK_SET) < 0)
 		return -errno;
-	buf_init(&out, FUSE_DATA_MAX);
 	while (room && (n = syscall(SYS_getdents64, h->fd, raw, sizeof raw)) != 0) {
 		if (n < 0 && !out.len)
 			return -errno;

@@ -50,7 +50,7 @@ ssize_t line_frame_next(struct str bytes, struct line_frame *ret)
 	if (bytes.n - LINE_HEAD < length)
 		return 0;
 	*ret = (struct line_frame){ kind, (uint8_t)bytes.p[5], { bytes.p + LINE_HEAD, length } };
-	return (ssize_t)(LINE_HEAD + length);
+	return LINE_HEAD + (ssize_t)length;
 }
 
 size_t line_noise(struct str bytes, const char nonce[static LINE_NONCE], bool *ret_found)

@@ -153,6 +153,7 @@ def server_of_volumes(sandbox):
 def test_volumes_between_boundaries_in_forks_and_without_their_server(client):
     volume = client.post("/v1/volumes", {"size_mib": 64}).json["id"]
     at = {"volumes": [{"volume": volume, "path": "/data"}]}
+    at["user"] = "root"
     box = new(client, **at)
     plain = client.post("/v1/sandboxes", {"boundary": "process", "ephemeral": True, **at}).json
     # owners, modes and locks are the same on both sides; a link leads where its reader is

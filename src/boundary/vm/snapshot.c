@@ -190,7 +190,7 @@ static void end(struct taking *t, const struct err *why)
 	t->why = why ? *why : (struct err){ 0 };
 	*k = (struct keeping){ .dir = take_fd(&t->dir), .good = !why, .passing = t->passing, .memory = t->meta.with_memory, .folder = path_of(t->vm->data, "", ""),
 			       .path = xstrdup(t->path), .to = path_of(t->vm->data, "", t->id) };
-	snprintf(k->meta, sizeof k->meta, "%u %llu %llu %u %d", META_VERSION, (unsigned long long)t->meta.memory_mib, (unsigned long long)t->meta.disk_mib, t->meta.cpus,
+	snprintf(k->meta, sizeof k->meta, "%d %llu %llu %u %d", META_VERSION, (unsigned long long)t->meta.memory_mib, (unsigned long long)t->meta.disk_mib, t->meta.cpus,
 		 t->meta.with_memory);
 	let_all_go(t);
 	t->kept = k;
@@ -437,12 +437,12 @@ int vm_snapshot_open(const struct vm *v, const char *snapshot, struct snapshot_m
 	auto_fd int dir = vmdir_id_valid(snapshot) ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -EINVAL;
 	auto_free char *text = dir < 0 ? NULL : vmdir_read(dir, "meta");
 	unsigned long long memory, disk;
-	unsigned version, cpus;
-	int with;
+	unsigned cpus;
+	int version, with;
 
 	if (!text)
 		return err_set(e, ERR_NOT_FOUND, ENOENT, "there is no such snapshot");
-	if (sscanf(text, "%u %llu %llu %u %d", &version, &memory, &disk, &cpus, &with) != 5 || version < 1 || version > META_VERSION)
+	if (sscanf(text, "%d %llu %llu %u %d", &version, &memory, &disk, &cpus, &with) != 5 || version < 1 || version > META_VERSION)
 		return err_set(e, ERR_UNAVAILABLE, EBADMSG, "the snapshot is damaged");
 	if (with && version < META_VERSION)
 		return err_set(e, ERR_UNSUPPORTED, EBADMSG, "the snapshot's memory is of a machine that an earlier version of this program made, with other devices");
