@@ -164,42 +164,14 @@ const struct command command_fork = {
 
 /* --- pause, resume --- */
 
-static int change(struct cli *cli, int argc, char **argv, const char *verb)
-{
-	auto_args struct args a;
-	int result = 0;
-
-	args_init(&a, cli, argc, argv, false);
-	while (args_next(&a) > 0)
-		;
-	if (a.leave || !args_count(&a, 1, -1))
-		return a.exit_code;
-	json_t *items = json_array();
-	for (int i = 0; i < a.n_operands; i++) {
-		auto_free char *id = caisson_escape(a.operands[i]), *path = xasprintf("/v1/sandboxes/%s/%s", id ? id : "", verb);
-		json_t *now = NULL;
-		int r = ask(cli, "POST", path, NULL, &now);
-		if (r)
-			result = r;
-		else if (!cli->json)
-			puts(a.operands[i]);
-		if (now)
-			json_array_append_new(items, now);
-	}
-	if (cli->json)
-		return out_json(json_pack("{s:o}", "items", items)) ? CLI_FAILED : result;
-	json_decref(items);
-	return result;
-}
-
 static int run_pause(struct cli *cli, int argc, char **argv)
 {
-	return change(cli, argc, argv, "pause");
+	return verb_each(cli, argc, argv, "POST", "/v1/sandboxes", "/pause", "items");
 }
 
 static int run_resume(struct cli *cli, int argc, char **argv)
 {
-	return change(cli, argc, argv, "resume");
+	return verb_each(cli, argc, argv, "POST", "/v1/sandboxes", "/resume", "items");
 }
 
 const struct command command_pause = {

@@ -97,7 +97,7 @@ int verb_list(struct cli *cli, int argc, char **argv, const struct listing *l)
 	return r ? r : verb_show(cli, items, l);
 }
 
-int verb_remove(struct cli *cli, int argc, char **argv, const char *path, const char *done)
+int verb_each(struct cli *cli, int argc, char **argv, const char *method, const char *path, const char *verb, const char *list)
 {
 	auto_args struct args a;
 	int result = 0;
@@ -107,21 +107,28 @@ int verb_remove(struct cli *cli, int argc, char **argv, const char *path, const 
 		;
 	if (a.leave || !args_count(&a, 1, -1))
 		return a.exit_code;
-	json_t *gone = json_array();
+	json_t *done = json_array();
 	for (int i = 0; i < a.n_operands; i++) {
-		auto_free char *id = caisson_escape(a.operands[i]), *one = xasprintf("%s/%s", path, id ? id : "");
-		int r = verb_ask(cli, "DELETE", one, NULL, NULL);
+		auto_free char *id = caisson_escape(a.operands[i]), *one = xasprintf("%s/%s%s", path, id ? id : "", verb);
+		json_t *now = NULL;
+		int r = verb_ask(cli, method, one, NULL, *verb ? &now : NULL);
 		if (r)
 			result = r;
 		else if (cli->json)
-			json_array_append_new(gone, json_string(a.operands[i]));
+			json_array_append_new(done, now ? json_incref(now) : json_string(a.operands[i]));
 		else
 			puts(a.operands[i]);
+		json_decref(now);
 	}
 	if (cli->json)
-		return out_json(json_pack("{s:o}", done, gone)) ? CLI_FAILED : result;
-	json_decref(gone);
+		return out_json(json_pack("{s:o}", list, done)) ? CLI_FAILED : result;
+	json_decref(done);
 	return result;
+}
+
+int verb_remove(struct cli *cli, int argc, char **argv, const char *path, const char *list)
+{
+	return verb_each(cli, argc, argv, "DELETE", path, "", list);
 }
 
 const char *text_of(const json_t *o, const char *key)

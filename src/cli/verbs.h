@@ -26,8 +26,10 @@ struct listing {
 int verb_list(struct cli *cli, int argc, char **argv, const struct listing *l); /* the whole of an `ls` */
 int verb_show(struct cli *cli, json_t *take_items, const struct listing *l);	/* an answer that has the items; the exit code */
 
-/* The whole of an `rm ID...`: each operand is deleted from the collection at path; done names them in the JSON. */
-int verb_remove(struct cli *cli, int argc, char **argv, const char *path, const char *done);
+/* The whole of a command with operands: `method` of path/OPERANDverb ("" or such as "/pause"), one after the other. Prints the operands, or as
+ * JSON a list of that name, of the answers where there is a verb, else of the operands. */
+int verb_each(struct cli *cli, int argc, char **argv, const char *method, const char *path, const char *verb, const char *list);
+int verb_remove(struct cli *cli, int argc, char **argv, const char *path, const char *list); /* that, of an `rm ID...` */
 
 const char *text_of(const json_t *o, const char *key); /* NULL when it is no string */
 
