@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from client import PATIENCE
 from conftest import create, wait_for
 
 
@@ -58,14 +59,14 @@ def test_bad_requests(box):
 def test_limits_and_interrupts(box):
     c, path = box.client, box.path + "/interpreters"
     execute(box, "x = 1")
-    got = execute(box, "print('before', flush=True)\nwhile True: pass", timeout_ms=1500)
+    got = execute(box, "print('before', flush=True)\nwhile True: pass", timeout_ms=1500 * PATIENCE)
     assert (got["state"], got["stdout"], got["error"]) == ("timed_out", "before\n", None)
     thread, got = None, []
     thread = threading.Thread(target=lambda: got.append(execute(box, "import time; time.sleep(1000)")))
     thread.start()
     wait_for(lambda: c.get(path + "/default").json["busy"])
     assert c.post(path + "/default/interrupt").status == 204
-    thread.join(20)
+    thread.join(20 * PATIENCE)
     assert (got[0]["state"], got[0]["error"]["name"]) == ("interrupted", "KeyboardInterrupt")
     assert execute(box, "x")["results"][0]["forms"][0]["data"] == "1"
     got = execute(box, "import os; os.kill(os.getpid(), 11)")
@@ -120,7 +121,7 @@ def test_kill_nine(own):
     wait_for(lambda: client.get("%s/interpreters/%s" % (box.path, other)).json["busy"])
     time.sleep(1)
     server.kill()
-    thread.join(20)
+    thread.join(20 * PATIENCE)
     assert caught
     box.client = client = server.start()
     assert execute(box, "x")["results"][0]["forms"][0]["data"] == "42"

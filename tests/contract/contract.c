@@ -96,6 +96,13 @@ int suite_open_guest(const char *id)
 	return fd;
 }
 
+size_t suite_amount(size_t whole)
+{
+	const char *all = getenv("CAISSON_TEST_ALL");
+
+	return drive_patience == 1 || (all && *all) ? whole : whole / 5;
+}
+
 bool suite_reconnect(void)
 {
 	link_free(take_ptr(&suite.d.link));
@@ -350,7 +357,7 @@ int contract_run(const struct contract_kind *kind)
 	int failed = _cmocka_run_group_tests(kind->name, all, n, set_up, tear_down);
 	kind->close(suite.b);
 	drive_for(&suite.d, 1);
-	uv_loop_close(&suite.loop);
+	drive_close(&suite.loop);
 	if (kind->done)
 		kind->done();
 	return failed;

@@ -121,6 +121,16 @@ void drive_for(struct drive *d, uint64_t ms)
 	turn(d, NULL, ms);
 }
 
+void drive_close(uv_loop_t *loop)
+{
+	uint64_t end = now_ms() + (uint64_t)DRIVE_PATIENCE_MS * drive_patience;
+
+	while (uv_loop_close(loop) == UV_EBUSY && now_ms() < end) {
+		(void)uv_run(loop, UV_RUN_NOWAIT);
+		usleep(1000);
+	}
+}
+
 /* --- connections --- */
 
 void drive_init(struct drive *d, uv_loop_t *loop)

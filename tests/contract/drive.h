@@ -43,6 +43,8 @@ void drive_done(struct drive *d);
 /* Turns the loop until *flag; false after the patience. */
 bool drive_until(struct drive *d, const bool *flag);
 void drive_for(struct drive *d, uint64_t ms);
+/* At the end, with everything freed: what a thread has begun is finished, for it uses what goes when we exit. */
+void drive_close(uv_loop_t *loop);
 
 struct got_run *drive_start(struct drive *d, const struct link_run_spec *spec);
 struct got_run *drive_run(struct drive *d, const struct link_run_spec *spec);   /* until its end; NULL after the patience */

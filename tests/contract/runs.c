@@ -110,15 +110,15 @@ static void stdin_in_both_ways(void **state)
 static void thousand_at_once(void **state)
 {
 	(void)state;
-	enum { N = 1000 };
-	static struct got_run *r[N];
+	static struct got_run *r[1000];
+	const size_t n = suite_amount(ARRAY_LEN(r));
 	uint64_t before = d->ended_n;
-	for (int i = 0; i < N; i++)
+	for (size_t i = 0; i < n; i++)
 		r[i] = drive_start(d, &(struct link_run_spec){ .argv = ARGV("sh", "-c", "exit 7") });
-	for (int i = 0; i < N; i++)
+	for (size_t i = 0; i < n; i++)
 		assert_true(drive_until(d, &r[i]->ended));
-	assert_int_equal(d->ended_n - before, N);
-	for (int i = 0; i < N; i++) {
+	assert_int_equal(d->ended_n - before, n);
+	for (size_t i = 0; i < n; i++) {
 		assert_true(got_is(r[i], 7, "", ""));
 		drive_forget(d, r[i]);
 	}
@@ -127,9 +127,12 @@ static void thousand_at_once(void **state)
 static void fifty_megabytes_unharmed(void **state)
 {
 	(void)state;
-	struct got_run *r = drive_sh(d, "head -c 50000000 /dev/urandom | tee /tmp/random; sha256sum < /tmp/random >&2; rm /tmp/random");
+	const size_t n = suite_amount(50000000);
+	char script[128];
+	snprintf(script, sizeof script, "head -c %zu /dev/urandom | tee /tmp/random; sha256sum < /tmp/random >&2; rm /tmp/random", n);
+	struct got_run *r = drive_sh(d, script);
 	assert_non_null(r);
-	assert_int_equal(r->out[0].len, 50000000);
+	assert_int_equal(r->out[0].len, n);
 	assert_int_equal(r->out[1].len, 68);
 	struct got_run *again = drive_run(d, &(struct link_run_spec){ .argv = ARGV("true") });
 	assert_true(got_is(again, 0, "", ""));

@@ -27,6 +27,7 @@ bool suite_create_from(const char *id, const char *snapshot, bool ephemeral, str
 bool suite_start(const char *id, struct err *e);
 bool suite_ask(void (*op)(struct boundary *, const char *, boundary_done_fn, void *), const char *id, struct err *e);
 int suite_open_guest(const char *id);
+size_t suite_amount(size_t whole); /* so much; of a kind that is emulated a fifth, but with CAISSON_TEST_ALL */
 bool suite_reconnect(void); /* a new connection in place of the old one */
 
 extern const struct CMUnitTest run_tests[], session_tests[], file_tests[], life_tests[], snapshot_tests[], sudo_tests[], volume_tests[];

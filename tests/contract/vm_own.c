@@ -660,7 +660,7 @@ int main(void)
 	if (only)
 		cmocka_set_test_filter(only);
 	rc = cmocka_run_group_tests_name("vm, its own", tests, set_up, tear_down);
-	uv_loop_close(&loop);
+	drive_close(&loop);
 	(void)unlink(kernel);
 	return vm_host_done(&host) ? rc : 1;
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/evp.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@ struct transfer {
 	struct transfer_file files[TRANSFER_FILES];
 	unsigned at;
 	int r; /* 1: it was the last */
+	atomic_bool stop; /* nobody wants it any more */
 	off_t offset, size;
 	EVP_MD_CTX *md; /* of the file at work, or NULL before it */
 	transfer_fn done;
@@ -94,7 +96,7 @@ static int run(void *work, struct err *e)
 {
 	struct transfer *t = work;
 
-	while (t->r == 0)
+	while (t->r == 0 && !t->stop)
 		t->r = step(t);
 	return t->r < 0 ? err_sys(e, ERR_UNAVAILABLE, -t->r, "copy a template's files") : 0;
 }
@@ -135,6 +137,8 @@ struct transfer *transfer_new(uv_loop_t *loop, const struct transfer_file files[
 
 void transfer_free(struct transfer *t)
 {
-	if (t)
-		offload_cancel(t->offload);
+	if (!t)
+		return;
+	t->stop = true;
+	offload_cancel(t->offload);
 }
