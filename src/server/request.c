@@ -185,6 +185,21 @@ size_t req_header_count(const struct request *r)
 	return r->head->n_fields;
 }
 
+struct str req_bearer(const struct request *r)
+{
+	struct str h = http_get(r->head, "Authorization");
+	size_t n = 0;
+
+	for (size_t i = 0; i < r->head->n_fields; i++)
+		n += str_eq_nocase(r->head->fields[i].name, STR("Authorization"));
+	if (n != 1 || h.n < 8 || !str_eq_nocase((struct str){ h.p, 6 }, STR("bearer")) || (h.p[6] != ' ' && h.p[6] != '\t'))
+		return (struct str){ 0 };
+	h.p += 7, h.n -= 7;
+	while (h.n && (h.p[0] == ' ' || h.p[0] == '\t'))
+		h.p++, h.n--;
+	return h;
+}
+
 void req_header_at(const struct request *r, size_t i, struct str *ret_name, struct str *ret_value)
 {
 	*ret_name = r->head->fields[i].name;

@@ -83,6 +83,8 @@ void req_query_each(const struct request *r, void (*each)(void *ctx, const char 
 struct str req_raw_query(const struct request *r);
 struct str req_header(const struct request *r, const char *name); /* p NULL when absent; first one */
 size_t req_header_count(const struct request *r);
+/* What follows "Bearer" in the Authorization header; p NULL: there is none, or more than one, and which counts is for nobody to guess. */
+struct str req_bearer(const struct request *r);
 void req_header_at(const struct request *r, size_t i, struct str *ret_name, struct str *ret_value);
 struct str req_body(const struct request *r);	     /* BODY_BUFFER; in the handler and until answered */
 int64_t req_content_length(const struct request *r); /* -1 = chunked, 0 = none */

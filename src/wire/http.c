@@ -390,8 +390,6 @@ static int finish_request(struct http_parser *p)
 		return fail(p, 400, n_host ? "more than one Host" : "no Host"), -1;
 	if (!all_of(host, host_chars))
 		return fail(p, 400, "Host is malformed"), -1;
-	if (count_fields(h, "Authorization") > 1) /* which of them counts is for nobody to guess */
-		return fail(p, 400, "more than one Authorization"), -1;
 	if (split_target(p) < 0 || read_framing(p, 0) < 0)
 		return -1;
 	if (!h->host.p)

@@ -210,6 +210,9 @@ def test_keys(client):
         assert r.headers["WWW-Authenticate"] == 'Bearer realm="caisson"'
     assert bare.get("/v1/info", headers={"X-API-Key": client.key}).status == 200
     assert bare.get("/v1/info", headers={"Authorization": "bearer   " + client.key}).status == 200
+    one = f"Authorization: Bearer {client.key}\r\n"
+    for fields, status in ((one, 200), (one + one, 401), (one + "Authorization: Bearer x\r\n", 401), ("Authorization: Bearer x\r\n" + one, 401)):
+        assert client.raw(f"GET /v1/info HTTP/1.1\r\nHost: localhost\r\n{fields}Connection: close\r\n\r\n".encode())[9:12] == b"%d" % status, fields
     # refused before the body is read
     head = b"POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\nConnection: close\r\n\r\n"
     assert client.raw(head)[:12] == b"HTTP/1.1 401"

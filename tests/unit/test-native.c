@@ -63,6 +63,16 @@ struct str req_header(const struct request *r, const char *name)
 	return (struct str){ 0 };
 }
 
+struct str req_bearer(const struct request *r)
+{
+	struct str h = req_header(r, "Authorization");
+	size_t skip = h.n > 7 && str_eq_nocase((struct str){ h.p, 7 }, STR("Bearer ")) ? 7 : 0;
+
+	while (skip && skip < h.n && (h.p[skip] == ' ' || h.p[skip] == '\t'))
+		skip++;
+	return skip ? (struct str){ h.p + skip, h.n - skip } : (struct str){ 0 };
+}
+
 struct str req_body(const struct request *r)
 {
 	return str_of(r->body);
@@ -431,7 +441,7 @@ static void keys_are_asked_for(void **state)
 	struct request wrong = { .headers = { { "X-API-Key", "bad" }, { "Authorization", "Bearer good" } } };
 	expect_error(&wrong, "GET", SANDBOXES, 401, "not a key");
 	struct request basic = { .headers = { { "Authorization", "Basic good" } } };
-	expect_error(&basic, "GET", SANDBOXES, 401, "not of the form");
+	expect_error(&basic, "GET", SANDBOXES, 401, "of the form");
 	struct request query = { .query = { { "api_key", "good" } } };
 	expect_error(&query, "GET", SANDBOXES, 401, "query string");
 	struct request far = { .headers = { { "X-Other", "1" } }, .remote = true };

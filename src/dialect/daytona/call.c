@@ -77,14 +77,6 @@ const struct caller *caller_of(const struct request *r)
 	return req_data(r);
 }
 
-struct str bearer(const struct request *r)
-{
-	struct str h = req_header(r, "Authorization");
-	if (h.n < 8 || !str_eq_nocase((struct str){ h.p, 7 }, STR("Bearer ")))
-		return (struct str){ 0 };
-	return (struct str){ h.p + 7, h.n - 7 };
-}
-
 bool toolbox_sandbox(struct daytona *d, struct request *r, struct sandbox_view *ret)
 {
 	struct err e = { 0 };

@@ -32,7 +32,7 @@ static bool guard(struct request *r, const struct route *route, void *ctx)
 	struct err e = { 0 };
 	if (route->tag == TAG_OPEN)
 		return true;
-	struct str key = bearer(r);
+	struct str key = req_bearer(r);
 	int rc = key.n ? api_authenticate(d->api, key, &caller, &e) :
 	                 err_set(&e, ERR_UNAUTHENTICATED, 0, "a key is needed: Authorization: Bearer <key>");
 	if (rc < 0 && !(route->tag == TAG_TOOLBOX && (token_opens(d, r, &caller) || signature_opens(d, r, route, &caller, &e)))) {

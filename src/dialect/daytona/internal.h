@@ -118,7 +118,6 @@ void call_free(struct call *c);
 /* Answers an api_done_fn with `status` and no body, or the error. */
 void call_on_done_empty(void *call, const struct err *e, int status);
 const struct caller *caller_of(const struct request *r);
-struct str bearer(const struct request *r); /* of the Authorization header; empty when there is none */
 /* The sandbox of a toolbox request, running: else answers and returns false. */
 bool toolbox_sandbox(struct daytona *d, struct request *r, struct sandbox_view *ret);
 /* base URL as this client sees us; heap. For a stored Host: base_url_of. */

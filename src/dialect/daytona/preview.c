@@ -151,7 +151,7 @@ struct admission {
 static int admit(struct daytona *d, struct request *r, const struct visit *w, struct admission *ret, struct err *e)
 {
 	char name[sizeof(COOKIE_PREFIX) + UUID_LENGTH];
-	struct str token = bearer(r), header = req_header(r, TOKEN_HEADER);
+	struct str token = req_bearer(r), header = req_header(r, TOKEN_HEADER);
 	const char *query = req_query(r, TOKEN_QUERY);
 	struct sandbox_view v;
 	struct err quiet;

@@ -56,10 +56,8 @@ static void refuse(struct request *r, int status, const struct err *e, void *ctx
 
 static struct str find_key(const struct request *r)
 {
-	struct str h = req_header(r, "Authorization");
-	if (h.n > 7 && str_eq_nocase((struct str){ h.p, 7 }, STR("Bearer ")))
-		return (struct str){ h.p + 7, h.n - 7 };
-	return req_header(r, "X-API-Key");
+	struct str key = req_bearer(r);
+	return key.p ? key : req_header(r, "X-API-Key");
 }
 
 static bool guard(struct request *r, const struct route *route, void *ctx)

@@ -103,24 +103,11 @@ static const struct route routes[] = {
 
 /* --- who may --- */
 
-static bool blank(char c)
-{
-	return c == ' ' || c == '\t';
-}
-
 /* The key of the request; p NULL when there is none. */
 static struct str find_key(const struct request *r)
 {
 	struct str key = req_header(r, "X-API-Key");
-	if (key.p)
-		return key;
-	struct str h = req_header(r, "Authorization");
-	if (h.n < 8 || !str_eq_nocase((struct str){ h.p, 6 }, STR("bearer")) || !blank(h.p[6]))
-		return (struct str){ 0 };
-	h.p += 7, h.n -= 7;
-	while (h.n && blank(h.p[0]))
-		h.p++, h.n--;
-	return h;
+	return key.p ? key : req_bearer(r);
 }
 
 static void look_for_key(void *ctx, const char *name, const char *value)
@@ -144,7 +131,7 @@ static int authenticate(struct native *n, const struct request *r, unsigned tag,
 	if (key.p)
 		return api_authenticate(n->api, key, ret, e);
 	if (req_header(r, "Authorization").p)
-		return err_set(e, ERR_UNAUTHENTICATED, EACCES, "the Authorization header is not of the form \"Bearer KEY\"");
+		return err_set(e, ERR_UNAUTHENTICATED, EACCES, "there must be one Authorization header, of the form \"Bearer KEY\"");
 	return err_set(e, ERR_UNAUTHENTICATED, EACCES, "a key is needed: send the header \"Authorization: Bearer KEY\" or \"X-API-Key: KEY\"");
 }
 
