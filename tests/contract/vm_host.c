@@ -152,6 +152,9 @@ struct boundary *vm_host_open(struct vm_host *h, uv_loop_t *loop, struct err *e)
 
 void vm_host_close(struct vm_host *h, struct boundary *b)
 {
+	struct parts *p = h->private;
+
+	*p->orderly = true; /* the warden may end with its last client, before end_warden */
 	b->ops->free(b);
 	h->process->ops->free(h->process);
 }
