@@ -154,7 +154,8 @@ static int mount_image(void)
 	return r == 0 && mount(disk, "/image", "erofs", MS_RDONLY, NULL) < 0 ? -errno : r;
 }
 
-int vm_open_port(const char *name, int *ret_fd)
+/* Who has a port open has it alone: no tenant gets at one that is never closed. */
+static int hold_port(const char *name, int *ret_fd)
 {
 	char port[80];
 	int r = await_device("virtio-ports", "name", name, port, sizeof port);
@@ -166,19 +167,28 @@ int vm_open_port(const char *name, int *ret_fd)
 	return 0;
 }
 
-static int open_port(void)
+static int volumes_port = -EBADF;
+
+int vm_volumes_port(void)
+{
+	int fd = fcntl(volumes_port, F_DUPFD_CLOEXEC, 0);
+
+	return fd < 0 ? -errno : fd;
+}
+
+static int open_ports(void)
 {
 	int port;
 
 	for (int fd = 0; fd < PORT_FD; fd++) /* the kernel gives no console: nothing of ours may get such a number */
 		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
 			return -EBADF;
-	int r = vm_open_port("guest", &port);
+	int r = hold_port("guest", &port);
 	if (r == 0 && port != PORT_FD) {
 		r = dup2(port, PORT_FD) < 0 ? -errno : 0;
 		(void)close(port);
 	}
-	return r;
+	return r < 0 ? r : hold_port("volumes", &volumes_port);
 }
 
 int vm_boot(const char **ret_what)
@@ -186,7 +196,7 @@ int vm_boot(const char **ret_what)
 	static const struct {
 		const char *name;
 		int (*run)(void);
-	} steps[] = { { "proc, sys, dev", mount_kernel }, { "modules", load_modules }, { "image", mount_image }, { "port", open_port } };
+	} steps[] = { { "proc, sys, dev", mount_kernel }, { "modules", load_modules }, { "image", mount_image }, { "ports", open_ports } };
 	const struct rlimit files = { FILES_MAX, FILES_MAX };
 	int r = 0;
 
@@ -264,6 +274,7 @@ static int furnish_root(void)
 	};
 	int r = mount_kernel();
 
+	(void)unlink("/dev/fuse"); /* volumes.c makes one for itself */
 	if (r == 0)
 		r = make_mount("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5");
 	if (r == 0)

@@ -20,7 +20,7 @@ bool vm_is_init(const char *arg0);
 int vm_boot(const char **ret_what);
 /* s's strings are copied where they are kept. */
 int vm_setup(struct guest *g, const struct guest_setup *s, struct err *e);
-/* The serial port of that name, non-blocking. Waits for it. */
-int vm_open_port(const char *name, int *ret_fd);
+/* Another descriptor of the serial port "volumes", which PID 1 holds from the start; non-blocking. -errno */
+int vm_volumes_port(void);
 
 #endif

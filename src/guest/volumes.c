@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -123,21 +124,33 @@ static int mount_one(int fuse, int control, unsigned i, const struct guest_volum
 	return root;
 }
 
+static int open_fuse(void)
+{
+	enum { MISC_MAJOR = 10, FUSE_MINOR = 229 };
+	static const char path[] = "/dev/.fuse"; /* for a moment */
+	int fd = mknod(path, S_IFCHR | 0600, makedev(MISC_MAJOR, FUSE_MINOR)) < 0 ? -1 : open(path, O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+	int e = errno;
+
+	(void)unlink(path);
+	return fd < 0 ? -e : fd;
+}
+
 /* Everything that a relay needs. What is open is closed by the caller. */
 static int open_ends(unsigned n, struct relay_ends *ends, int *ret_control)
 {
-	int pair[2], r = vm_open_port("volumes", &ends->port);
+	int pair[2];
 
-	if (r < 0)
-		return r;
+	ends->port = vm_volumes_port();
+	if (ends->port < 0)
+		return ends->port;
 	if (pipe2(pair, O_CLOEXEC) < 0)
 		return -errno;
 	ends->control = pair[0];
 	*ret_control = pair[1];
 	for (ends->n = 0; ends->n < n; ends->n++) {
-		ends->fuse[ends->n] = open("/dev/fuse", O_RDWR | O_NONBLOCK | O_CLOEXEC);
+		ends->fuse[ends->n] = open_fuse();
 		if (ends->fuse[ends->n] < 0)
-			return -errno;
+			return ends->fuse[ends->n];
 	}
 	return 0;
 }
