@@ -32,7 +32,7 @@ static int parse_minutes(const char *text, uint64_t *ret_seconds, struct err *e)
 
 	if (minutes < 0 || *end)
 		return err_set(e, ERR_INVALID, EINVAL, "expiresInMinutes must be a number");
-	if (minutes * 60 < 1 || minutes > MINUTES_MAX)
+	if (minutes * 60 < 1 || minutes * 60 > GRANT_SECONDS_MAX)
 		return err_set(e, ERR_INVALID, ERANGE, "expiresInMinutes must be between a second and %d minutes", MINUTES_MAX);
 	*ret_seconds = (uint64_t)(minutes * 60);
 	return 0;
