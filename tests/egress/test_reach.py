@@ -214,7 +214,7 @@ time.sleep(60)
             assert until(lambda: neighbour.python(CONNECT + f"print(connect('{PUBLIC4}', 7))") == "open", 30)
             with open(f"/proc/{w.edges()[0]}/status") as f:
                 kib = next(int(line.split()[1]) for line in f if line.startswith("VmRSS"))
-            assert kib < (80 if "ASAN_OPTIONS" in os.environ else 40) << 10, kib # a sanitizer takes as much again
+            assert kib < world.MEMORY * 40 << 10, kib
     finally:
         server.close()
 

@@ -395,6 +395,8 @@ def memory_of(pid):
             if "r" not in rights or "[v" in line:
                 continue
             low, high = (int(x, 16) for x in span.split("-"))
+            if world.SANITIZED and high - low > 1 << 32:
+                continue  # the sanitizer's own, which mirrors the rest
             try:
                 mem.seek(low)
                 out.append(mem.read(high - low))

@@ -32,6 +32,10 @@ NET_ADDRESSES = [PUBLIC4, OTHER4, PRIVATE4, METADATA4, "100.64.1.1", "8.8.8.8", 
 NET_ADDRESSES6 = [PUBLIC6, METADATA6, "64:ff9b::a01:203", "2002:a01:203::1"]
 
 
+SANITIZED = "ASAN_OPTIONS" in os.environ
+MEMORY = 3 if SANITIZED else 1  # times what a process may take: a sanitizer takes as much again, and keeps what was freed
+
+
 def sh(command):
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     if done.returncode:
