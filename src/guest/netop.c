@@ -230,8 +230,10 @@ static void add_processes(struct buf *values)
 	auto_fd int fd = open(VM_GROUP "/pids.current", O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
 
-	if (n > 0)
-		add_number(values, "processes", strtoull((text[n] = '\0', text), NULL, 10));
+	if (n <= 0)
+		return;
+	text[n] = '\0';
+	add_number(values, "processes", strtoull(text, NULL, 10));
 }
 
 int op_disk(struct work *w, struct err *e)
