@@ -165,6 +165,7 @@ static uint64_t create(const char *name)
 
 static int begin(void **state)
 {
+	static const char garbage[] = "\xff\xff\xff\xff garbage 0123456789abcde";
 	int pair[2];
 	bool over = false;
 
@@ -185,7 +186,7 @@ static int begin(void **state)
 	}
 	(void)close(pair[1]);
 	/* what another has left on the line is nobody's request */
-	send_all("\xff\xff\xff\xff garbage 0123456789abcde", 31);
+	send_all(garbage, sizeof garbage - 1);
 	send_all(nonce, sizeof nonce);
 	while (w.in.len < LINE_NONCE && !over)
 		fill(&over);
