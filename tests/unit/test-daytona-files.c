@@ -152,6 +152,18 @@ static void test_upload(void **state)
 	const struct part nul[] = { { "files[0].path", "/a\0b", 4 }, { "files[0].file", "x", 1 } };
 	upload("/files/bulk-upload", nul, 2, 500, true);
 	assert_int_equal(last.status, 400);
+	const struct part again[] = { { "files[0].path", "/once", 5 }, { "files[0].file", "first", 5 }, { "files[0].file", "second", 6 } };
+	upload("/files/bulk-upload", again, 3, 500, true);
+	assert_int_equal(last.status, 400);
+	assert_memory_equal(fake_file(api, "/once")->data.data, "first", 5);
+	static struct part many[6000]; /* paths that no file comes for, of more bytes than are kept */
+	static char long_path[4000];
+	memset(long_path, 'p', sizeof(long_path));
+	for (size_t i = 0; i < ARRAY_LEN(many); i++)
+		many[i] = (struct part){ "files[0].path", long_path, sizeof(long_path) };
+	upload("/files/bulk-upload", many, ARRAY_LEN(many), 1 << 20, true);
+	assert_int_equal(last.status, 400);
+	assert_non_null(strstr(text("message"), "too many paths"));
 	const struct part one[] = { { "other", "x", 1 }, { "file", "single", 6 } };
 	upload("/files/upload-v2?path=/v2/f.txt", one, 2, 3, true);
 	assert_int_equal(last.status, 200);

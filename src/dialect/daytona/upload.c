@@ -12,6 +12,7 @@
 
 #define PENDING_MAX (4U << 20) /* several reads of the server: only a bound against its mistakes */
 #define PATH_MAX_BYTES 4096U
+#define PATHS_MAX_BYTES (16U << 20) /* of those whose files have not come yet: some clients send all paths first */
 
 enum upload_kind { UPLOAD_BULK, UPLOAD_FORM, UPLOAD_RAW };
 enum field { FIELD_NONE, FIELD_PATH, FIELD_FILE };
@@ -27,8 +28,9 @@ struct upload {
 	struct buf pending, held, path;
 	enum field field;
 	uint64_t index;                  /* of the current part */
-	struct destination *to;          /* files[i].path so far */
-	size_t n_to;
+	struct destination *to;          /* files[i].path so far; path is NULL once the file has come */
+	size_t n_to, first_to;           /* first_to: the first that waits */
+	size_t to_bytes;
 	char *target;                    /* of the file being written; of the only one when not bulk */
 	uint64_t bytes;
 	struct api_op *op;
@@ -170,13 +172,20 @@ static bool field_name(const char *name, uint64_t *ret_index, enum field *ret)
 	return *ret != FIELD_NONE;
 }
 
-static const char *destination_of(const struct upload *x)
+/* Where the file of this part goes, which is the only one of that path: heap, or NULL. */
+static char *take_destination(struct upload *x)
 {
 	if (x->kind != UPLOAD_BULK)
-		return x->target;
-	for (size_t i = x->n_to; i-- > 0;) /* mostly the last one */
-		if (x->to[i].index == x->index)
-			return x->to[i].path;
+		return xstrdup(x->target);
+	for (size_t i = x->first_to; i < x->n_to; i++) { /* mostly the first one */
+		if (x->to[i].index != x->index || !x->to[i].path)
+			continue;
+		x->to_bytes -= strlen(x->to[i].path);
+		char *path = take_ptr(&x->to[i].path);
+		while (x->first_to < x->n_to && !x->to[x->first_to].path)
+			x->first_to++;
+		return path;
+	}
 	return NULL;
 }
 
@@ -190,7 +199,7 @@ static void part_begin(struct upload *x)
 	buf_reset(&x->path);
 	if (x->field != FIELD_FILE)
 		return;
-	const char *path = destination_of(x);
+	auto_free char *path = take_destination(x);
 	if (path) {
 		file_begin(x, path);
 		return;
@@ -200,19 +209,6 @@ static void part_begin(struct upload *x)
 	        (unsigned long long)x->index);
 	note_error(x, &e);
 	x->field = FIELD_NONE;
-}
-
-static void path_end(struct upload *x)
-{
-	struct str path = buf_str(&x->path);
-	struct err e;
-	if (path.n == 0 || x->path.overflow || memchr(path.p, 0, path.n) || !utf8_valid(path)) {
-		err_set(&e, ERR_INVALID, EINVAL, "files[%llu].path must be a path in UTF-8 of 1 to %u bytes", (unsigned long long)x->index, PATH_MAX_BYTES);
-		note_error(x, &e);
-		return;
-	}
-	x->to = xreallocarray(x->to, x->n_to + 1, sizeof(*x->to));
-	x->to[x->n_to++] = (struct destination){ x->index, xstrndup(path.p, path.n) };
 }
 
 static void broken(struct upload *x, const char *why)
@@ -226,6 +222,24 @@ static void broken(struct upload *x, const char *why)
 	x->completing = false;
 	buf_reset(&x->held);
 	buf_reset(&x->pending);
+}
+
+static void path_end(struct upload *x)
+{
+	struct str path = buf_str(&x->path);
+	struct err e;
+	if (path.n == 0 || x->path.overflow || memchr(path.p, 0, path.n) || !utf8_valid(path)) {
+		err_set(&e, ERR_INVALID, EINVAL, "files[%llu].path must be a path in UTF-8 of 1 to %u bytes", (unsigned long long)x->index, PATH_MAX_BYTES);
+		note_error(x, &e);
+		return;
+	}
+	x->to_bytes += path.n;
+	if (x->n_to >= LIST_MAX || x->to_bytes > PATHS_MAX_BYTES) {
+		broken(x, "too many paths in one upload");
+		return;
+	}
+	x->to = xreallocarray(x->to, x->n_to + 1, sizeof(*x->to));
+	x->to[x->n_to++] = (struct destination){ x->index, xstrndup(path.p, path.n) };
 }
 
 /* One step of the parser; false when it needs more bytes. */
@@ -258,6 +272,8 @@ static bool parse_step(struct upload *x)
 	default:
 		break;
 	}
+	if (x->broken)
+		return true;
 	buf_consume(&x->pending, x->pending.len - in.n);
 	return event != MULTIPART_MORE && event != MULTIPART_END;
 }
