@@ -2,7 +2,7 @@
 
 images.py [part ...]    Prints "ok NAME", "skip NAME: reason" or "not ok NAME: reason" a check.
 """
-import os, uuid
+import os, threading, time, uuid
 
 from sdkcheck import Skip, check, d, equal, fails, sh, sys
 from daytona import CreateSandboxFromImageParams, CreateSandboxFromSnapshotParams, CreateSnapshotParams, Image, Resources
@@ -14,6 +14,25 @@ parts = {}
 def part(f):
     parts[f.__name__] = f
     return f
+
+
+def wait(f):
+    for _ in range(600):
+        if f():
+            return
+        time.sleep(0.1)
+    raise AssertionError("did not come to be")
+
+
+def value(state):
+    return str(getattr(state, "value", state))
+
+
+def outcome(f):
+    try:
+        return repr(f())
+    except Exception as e:
+        return type(e).__name__
 
 
 def names():
@@ -148,6 +167,80 @@ def snapshot_build():
         d.snapshot.delete(from_image)
     finally:
         d.snapshot.delete(s)
+
+
+@part
+def building_is_told():
+    """What the events say of a sandbox in which an image is built, from its first moment on."""
+    import json, websocket
+    s = websocket.create_connection(os.environ["TEST_URL"].replace("http", "ws", 1) + "/socket.io/?EIO=4&transport=websocket", timeout=60)
+    s.recv()
+    s.send('40{"token":"%s"}' % os.environ["TEST_KEY"])
+    assert s.recv().startswith("40")
+    for _ in range(2):  # the second one finds its layers
+        states = []
+        box = d.create(CreateSandboxFromImageParams(image=Image.base("default").run_commands("echo %s >/srv/told" % tag)), timeout=120)
+        box.delete()
+        while states[-1:] != ["destroyed"]:
+            text = s.recv()
+            if text == "2":
+                s.send("3")
+            event, data = json.loads(text[2:]) if text.startswith("42") else (None, {})
+            about = data.get("sandbox", data)
+            if about.get("id") == box.id:
+                states.append(about["state"])
+        assert "building_snapshot" in states and "build_failed" not in states, states
+    s.close()
+
+
+@part
+def command():
+    """What an image runs by itself, in each way that a sandbox of it begins."""
+    program = "echo up; echo x >>/var/tmp/starts; exec python3 -m http.server 8100 -d /srv"
+    image = Image.base("default").run_commands("echo page >/srv/f").entrypoint(["sh", "-c"]).cmd([program])
+    name = "serves-" + tag
+
+    def runs(box, starts):
+        wait(lambda: box.process.exec("curl -s localhost:8100/f; wc -l </var/tmp/starts").result == "page\n%d\n" % starts)
+        entry = box.process.get_entrypoint_session()
+        equal([(c.command, c.exit_code) for c in entry.commands], [("sh -c '%s'" % program, None)])
+        equal(box.process.get_entrypoint_logs().stdout, "up\n")
+
+    s = d.snapshot.create(CreateSnapshotParams(name=name, image=image), timeout=120)
+    made, boxes = [s], []
+    try:
+        boxes.append(d.create(CreateSandboxFromImageParams(image=image), timeout=120))
+        runs(boxes[0], 1)
+        boxes[0].stop()
+        boxes[0].start()
+        runs(boxes[0], 2)
+        boxes[0].create_snapshot(name + "-of")
+        made.append(d.snapshot.get(name + "-of"))
+        for snapshot in (name, name + "-of"):
+            boxes.append(d.create(CreateSandboxFromSnapshotParams(snapshot=snapshot)))
+            runs(boxes[-1], 1 if snapshot == name else 3)
+        boxes.append(d.create(CreateSandboxFromImageParams(image=Image.base(name).env({"A": "1"})), timeout=120))
+        runs(boxes[-1], 1)
+    finally:
+        for box in boxes:
+            box.delete()
+        for s in made:
+            d.snapshot.delete(s)
+
+
+@part
+def snapshot_canceled():
+    name = "canceled-" + tag
+    ended = []
+    image = Image.base("default").run_commands("echo begun; sleep 1000")
+    thread = threading.Thread(target=lambda: ended.append(outcome(lambda: d.snapshot.create(CreateSnapshotParams(name=name, image=image), timeout=120))))
+    thread.start()
+    wait(lambda: name in names() and value(d.snapshot.get(name).state) == "building")
+    d.snapshot.delete(d.snapshot.get(name))
+    fails(lambda: d.snapshot.get(name), "NotFound")
+    thread.join(60)
+    assert len(ended) == 1 and "NotFound" in ended[0], ended
+    equal([x.labels.get("caisson.build") for x in d.list() if x.labels.get("caisson.build") == name], [])
 
 
 @part

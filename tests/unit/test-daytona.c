@@ -155,10 +155,10 @@ static void test_dockerfile(void **state)
 		{ "# comment\n\nfrom --platform=linux/amd64 python:3.12 AS base", "python:3.12", ERR_NONE },
 		{ "FROM a\nUSER bob\nLABEL x=y\nEXPOSE 80\nCMD [\"sleep\", \"infinity\"]\n", "a", ERR_NONE },
 		{ "FROM a\nENTRYPOINT tail -f /dev/null\nCMD [\"/bin/bash\"]\n", "a", ERR_NONE },
-		{ "FROM a\nENV A=1 \\\n # in between\n B=\"2 3\"\nENV C the rest\n", "a", ERR_NONE },
+		{ "FROM a\nENV A=1 \\\n # in between\n\n B=\"2 3\"\nENV C the rest\nENV D \"in quotes\"  \\$\nENV E='$A'\n", "a", ERR_NONE },
 		{ "FROM a\nCMD [\"nginx\"]\n", "a", ERR_NONE },
 		{ "FROM a\nARG V=1\nRUN x --y=$V\nCOPY --chown=u:g a b /c/\nADD d /e\n", "a", ERR_NONE },
-		{ "ARG V=3.12\nFROM p:${V}\nWORKDIR /a\nWORKDIR b\nENV P=/x:$PATH\n", "p:3.12", ERR_NONE },
+		{ "ARG V=3.12\nFROM p:${V}\nWORKDIR /a\nWORKDIR b\nENV P=/x:$PATH:\\$x\n", "p:3.12", ERR_NONE },
 		{ "FROM a\nRUN --mount=type=cache x\n", NULL, ERR_UNSUPPORTED },
 		{ "FROM a\nRUN <<E\n", NULL, ERR_UNSUPPORTED },
 		{ "FROM a\nCOPY --from=b c d\n", NULL, ERR_UNSUPPORTED },
@@ -182,6 +182,9 @@ static void test_dockerfile(void **state)
 			assert_string_equal(pairs_get(&f.env, "A"), "1");
 			assert_string_equal(pairs_get(&f.env, "B"), "2 3");
 			assert_string_equal(pairs_get(&f.env, "C"), "the rest");
+			assert_string_equal(pairs_get(&f.env, "D"), "in quotes  $");
+			assert_string_equal(pairs_get(&f.env, "E"), "$A");
+			assert_false(f.needs_build);
 		}
 		if (i == 6) {
 			assert_int_equal(f.n_steps, 4);
@@ -196,6 +199,68 @@ static void test_dockerfile(void **state)
 		}
 		dockerfile_done(&f);
 	}
+}
+
+static void test_dockerfile_command(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *is; /* with '|' between the arguments; NULL: none */
+	} cases[] = {
+		{ "", NULL },
+		{ "CMD [\"nginx\"]", "nginx" },
+		{ "CMD nginx -g x", "/bin/sh|-c|nginx -g x" },
+		{ "CMD [\"sleep\", \"infinity\"]", NULL },
+		{ "ENTRYPOINT [\"/bin/bash\"]", NULL },
+		{ "ENTRYPOINT [\"python3\", \"/a.py\"]\nCMD [\"--port\", \"80\"]", "python3|/a.py|--port|80" },
+		{ "CMD [\"sleep\", \"infinity\"]\nENTRYPOINT [\"tini\", \"--\"]", "tini|--|sleep|infinity" },
+		{ "ENTRYPOINT serve it\nCMD [\"x\"]", "/bin/sh|-c|serve it" },
+		{ "ENTRYPOINT [\"run\"]\nCMD a b", "run|/bin/sh|-c|a b" },
+		{ "CMD [\"a\"]\nCMD [\"b\"]", "b" },
+		{ "ENTRYPOINT text\nENTRYPOINT [\"e\"]\nCMD [\"c\"]", "e|c" },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct dockerfile f = { 0 };
+		struct err e = { 0 };
+		auto_free char *text = xasprintf("FROM a\n%s\n", cases[i].text);
+		assert_int_equal(dockerfile_parse(str_of(text), &f, &e), 0);
+		auto_buf struct buf got;
+		buf_init(&got, 1000);
+		char **command = dockerfile_command(&f);
+		for (size_t k = 0; command && command[k]; k++)
+			buf_addf(&got, "%s%s", k ? "|" : "", command[k]);
+		if (!command != !cases[i].is || (command && !streq(got.data, cases[i].is)))
+			fail_msg("%s: %s", cases[i].text, command ? got.data : "none");
+		strv_free(command);
+		dockerfile_done(&f);
+	}
+}
+
+/* What an image runs by itself is a run, and the commands of the session "entrypoint". */
+static void test_entrypoint(void **state)
+{
+	(void)state;
+	static const struct fake_command commands[] = { { .text = "serve --all", .out = "listening\n", .err = "" } };
+	fake_set_commands(commands, 1);
+	assert_int_equal(ask("POST", "/sandbox", "{\"buildInfo\":{\"dockerfileContent\":\"FROM default\\nENTRYPOINT [\\\"serve\\\"]\\nCMD [\\\"--all\\\"]\\n\"}}"), 200);
+	assert_string_equal(fake_last_run(api)->argv[1], "--all");
+	char path[128], id[40];
+	snprintf(id, sizeof id, "%s", text("id"));
+	snprintf(path, sizeof path, "/toolbox/%s/process/session/entrypoint", id);
+	assert_int_equal(ask("GET", path, NULL), 200);
+	assert_string_equal(text("sessionId"), "entrypoint");
+	const json_t *commands_json = json_object_get(last.json, "commands");
+	assert_int_equal(json_array_size(commands_json), 1);
+	char run[32];
+	snprintf(run, sizeof run, "%s", json_string_value(json_object_get(json_array_get(commands_json, 0), "id")));
+	snprintf(path, sizeof path, "/daytona/toolbox/%s/process/session/entrypoint/logs", id);
+	ask_raw("GET", path, KEY_HEADER "X-Daytona-SDK-Version: 0.200.0\r\n", NULL, 0);
+	assert_string_equal(text("stdout"), "listening\n");
+	snprintf(path, sizeof path, "/toolbox/%s/process/session/entrypoint/command/%s", id, run);
+	assert_int_equal(ask("GET", path, NULL), 200);
+	snprintf(path, sizeof path, "/toolbox/%s/process/session/entrypoint/command/run_999", id);
+	assert_int_equal(ask("GET", path, NULL), 404);
+	fake_set_commands(NULL, 0);
 }
 
 static void test_dockerfile_expansion(void **state)
@@ -364,6 +429,9 @@ static void test_changes(void **state)
 	assert_string_equal(text("snapshot"), "snap:1");
 	assert_int_equal(ask("DELETE", "/snapshots/snap:1", NULL), 200);
 	assert_int_equal(ask("GET", "/snapshots/snap:1", NULL), 404);
+	assert_int_equal(ask("POST", "/snapshots/snap:1/deactivate", NULL), 404);
+	assert_int_equal(ask("POST", "/snapshots/default/activate", NULL), 200);
+	assert_int_equal(ask("POST", "/snapshots/default/deactivate", NULL), 403);
 #undef AT
 }
 
@@ -626,7 +694,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_create, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_create_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_image, setup, teardown),
-		cmocka_unit_test(test_dockerfile), cmocka_unit_test(test_dockerfile_expansion),
+		cmocka_unit_test(test_dockerfile), cmocka_unit_test(test_dockerfile_command), cmocka_unit_test(test_dockerfile_expansion),
+		cmocka_unit_test_setup_teardown(test_entrypoint, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_lists, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_changes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_execute, setup, teardown),

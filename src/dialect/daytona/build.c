@@ -89,10 +89,14 @@ static void over(struct build *b, const struct err *e)
 		auto_free char *line = xasprintf("ERROR: %s\n", e->message);
 		build_say(b, str_of(line));
 	}
+	struct sandbox_view v;
+	struct err quiet;
 	if (b->name)
 		api_sandbox_delete(b->d->api, &b->caller, b->sandbox, ignore_deleted, b->d);
 	else
 		mark(b, e ? "failed" : NULL, e ? e->message : NULL);
+	if (!e && !b->name && api_sandbox_get(b->d->api, &b->caller, b->sandbox, &v, &quiet) == 0)
+		entrypoint_start(b->d, &b->caller, &v);
 	if (e && !b->name) /* its files can be looked at after a start; it uses nothing meanwhile */
 		api_sandbox_stop(b->d->api, &b->caller, b->sandbox, ignore_sandbox, b->d);
 	build_log_end(b);
@@ -124,7 +128,9 @@ static void run_over(struct build *b)
 		follower_free(take_ptr(&b->follower));
 	free(take_ptr(&b->run));
 	const char *line = b->at && b->at <= b->f.n_steps ? b->f.steps[b->at - 1].line : "the build's own command";
-	if (b->end.state != RUN_EXITED)
+	if (b->end.state == RUN_FAILED)
+		err_set(&e, ERR_INVALID, ENOEXEC, "%.200s: %s", line, b->failure);
+	else if (b->end.state != RUN_EXITED)
 		err_set(&e, ERR_UNAVAILABLE, EIO, "%.200s: the command was lost", line);
 	else if (b->end.oom)
 		err_set(&e, ERR_LIMIT, ENOMEM, "%.200s: out of memory", line);
@@ -141,6 +147,7 @@ static void on_run_end(void *ctx, const struct run_view *r)
 {
 	struct build *b = ctx;
 	b->end = (struct run_view){ .state = r->state, .exit_code = r->exit_code, .signal = r->signal, .oom = r->oom };
+	snprintf(b->failure, sizeof b->failure, "%s", r->message ? r->message : "the command could not be started");
 	b->run_ended = true;
 	if (!b->following)
 		run_over(b);
@@ -664,14 +671,31 @@ bool build_find(struct daytona *d, const struct caller *c, const char *ref, stru
 	return b;
 }
 
-bool build_of_sandbox(const struct daytona *d, const char *id, struct build_view *ret)
+bool build_in_sandbox(const struct daytona *d, const char *id)
 {
 	for (const struct build *b = d->builds; b; b = b->next)
-		if (!b->name && b->sandbox && streq(b->sandbox, id)) {
-			view(b, ret);
+		if (!b->name && b->state == BUILD_RUNNING && (!b->sandbox || streq(b->sandbox, id)))
 			return true;
-		}
 	return false;
+}
+
+bool build_under_way(const struct daytona *d, const struct caller *c, const char *name)
+{
+	for (const struct build *b = d->builds; b; b = b->next)
+		if (b->state == BUILD_RUNNING && streq(b->name, name) && streq(b->caller.tenant, c->tenant))
+			return true;
+	return false;
+}
+
+bool build_cancel(struct daytona *d, const struct caller *c, const char *ref, api_done_fn done, void *ctx)
+{
+	struct build *b = build_lookup(d, c, ref);
+	if (!b || !b->name || b->state != BUILD_RUNNING)
+		return false;
+	auto_free char *sandbox = xstrdup(b->sandbox);
+	build_free(b);
+	api_sandbox_delete(d->api, c, sandbox, done, ctx);
+	return true;
 }
 
 void build_each(struct daytona *d, const struct caller *c, void (*each)(void *ctx, const struct build_view *v), void *ctx)

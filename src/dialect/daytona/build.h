@@ -27,8 +27,11 @@ void build_forget_starter(struct daytona *d, void *ctx); /* started is not calle
 
 /* The caller's build of this sandbox, or with this id or snapshot name. False: there is none (any more). */
 bool build_find(struct daytona *d, const struct caller *c, const char *ref, struct build_view *ret);
-/* Of a sandbox, whoever asks: what it is shown as. NULL: nothing is built in it. */
-bool build_of_sandbox(const struct daytona *d, const char *id, struct build_view *ret);
+/* Is an image being built in this sandbox, whose record says so? Its first events come before the build is told of it: then, too. */
+bool build_in_sandbox(const struct daytona *d, const char *id);
+bool build_under_way(const struct daytona *d, const struct caller *c, const char *name); /* of this snapshot, also when it has only just begun */
+/* Ends the one of a snapshot; done is told when its sandbox is gone. False: none is under way, and nothing will be told. */
+bool build_cancel(struct daytona *d, const struct caller *c, const char *ref, api_done_fn done, void *ctx);
 void build_each(struct daytona *d, const struct caller *c, void (*each)(void *ctx, const struct build_view *v), void *ctx);
 bool build_dismiss(struct daytona *d, const struct caller *c, const char *ref); /* forgets an ended one: true when there was one */
 /* Those that an earlier server left under way: they have failed, and the sandboxes of snapshots go. */

@@ -39,6 +39,7 @@ struct build {
 	struct follower *follower;
 	bool following, run_ended;
 	struct run_view end;
+	char failure[200]; /* why the run could not begin */
 	struct buf asked; /* what a question printed */
 	bool asking;
 	void (*after)(struct build *b); /* the run under way ended with 0 */

@@ -12,7 +12,6 @@ struct creation {
 	struct dockerfile dockerfile; /* of buildInfo */
 	char **hashes;
 	char *made_workdir; /* of a Dockerfile: made before the first command */
-	char **command;     /* what the image runs by itself, or NULL */
 	char *id;
 	struct api_op *op;
 	struct err why;
@@ -28,7 +27,6 @@ static void creation_drop(struct call *c)
 	json_decref(x->extra);
 	dockerfile_done(&x->dockerfile);
 	strv_free(x->hashes);
-	strv_free(x->command);
 	free(x->made_workdir);
 	free(x->id);
 }
@@ -48,16 +46,6 @@ static int text_field(const json_t *body, const char *key, char **to, struct err
 	return rc;
 }
 
-/* An array of strings as a vector; NULL for anything else. */
-static char **texts_of(const json_t *array)
-{
-	size_t n = json_array_size(array);
-	char **v = n ? xcalloc(n + 1, sizeof *v) : NULL;
-	for (size_t i = 0; i < n; i++)
-		v[i] = xstrdup(json_string_value(json_array_get(array, i)) ? json_string_value(json_array_get(array, i)) : "");
-	return v;
-}
-
 /* snapshot: one of the caller's, else an image. */
 static int from_snapshot(struct creation *x, const char *ref, struct err *e)
 {
@@ -66,10 +54,12 @@ static int from_snapshot(struct creation *x, const char *ref, struct err *e)
 	if (rc > 0) {
 		x->spec.from_snapshot = xstrdup(ref);
 		json_object_set_new(x->extra, "snapshot", textz_json(ref));
-		json_t *info = json_object_get(kept, "buildInfo"), *entrypoint = json_object_get(kept, "entrypoint");
-		if (info)
-			json_object_set(x->extra, "buildInfo", info);
-		x->command = texts_of(entrypoint);
+		static const char *const passed_on[] = { "buildInfo", ENTRYPOINT_FIELD };
+		for (size_t i = 0; i < ARRAY_LEN(passed_on); i++) {
+			json_t *v = json_object_get(kept, passed_on[i]);
+			if (v)
+				json_object_set(x->extra, passed_on[i], v);
+		}
 	} else if (rc == 0) {
 		replace(&x->spec.image, xstrdup(ref));
 	}
@@ -81,10 +71,15 @@ static int from_build(struct creation *x, const json_t *info, struct err *e)
 {
 	const char *text = NULL;
 	struct dockerfile *f = &x->dockerfile;
+	json_t *kept = NULL;
 	int rc = build_info(info, f, &x->hashes, &text, e);
-	if (rc < 0)
+	if (rc < 0 || (rc = snapshot_usable(x->call.d, &x->call.caller, f->image, &kept, e)) < 0)
 		return rc;
-	replace(&x->spec.image, xstrdup(f->image));
+	json_decref(kept);
+	if (rc > 0 && !f->needs_build) /* else the build takes it, or a layer of its own */
+		x->spec.from_snapshot = xstrdup(f->image);
+	else
+		replace(&x->spec.image, xstrdup(f->image));
 	if (f->user)
 		replace(&x->spec.user, xstrdup(f->user));
 	if (f->workdir)
@@ -96,7 +91,7 @@ static int from_build(struct creation *x, const json_t *info, struct err *e)
 		for (size_t i = 0; i < f->env.n; i++)
 			pairs_add(&x->spec.env, f->env.v[i].key, f->env.v[i].value);
 	}
-	x->command = strv_copy(f->entrypoint ? f->entrypoint : f->cmd);
+	put(x->extra, ENTRYPOINT_FIELD, entrypoint_of(x->call.d, &x->call.caller, f));
 	json_object_set_new(x->extra, "buildInfo", build_info_json(text, f->image));
 	return 0;
 }
@@ -203,35 +198,15 @@ static int decode(const json_t *body, struct creation *x, struct err *e)
 	return 0;
 }
 
-static void on_command(void *ctx, const struct err *e, const struct run_view *r)
-{
-	(void)ctx, (void)r;
-	if (e)
-		log_warn("msg=\"the command of an image could not be started: %s\"", e->message);
-}
-
-/* What the image runs by itself, if that is more than to wait. */
-static void start_command(struct creation *x)
-{
-	struct run_spec run;
-	if (!x->command || command_only_waits(x->command))
-		return;
-	run_spec_init(&run);
-	run.argv = take_ptr(&x->command);
-	run.detach = true;
-	api_run_start(x->call.d->api, &x->call.caller, x->id, &run, on_command, x->call.d);
-	run_spec_done(&run);
-}
-
 static void answer_created(struct creation *x)
 {
-	start_command(x);
 	struct sandbox_view v;
 	struct err e = { 0 };
 	if (api_sandbox_get(x->call.d->api, &x->call.caller, x->id, &v, &e) < 0) {
 		call_fail(&x->call, &e);
 		return;
 	}
+	entrypoint_start(x->call.d, &x->call.caller, &v);
 	auto_free char *base = base_url(x->call.d, x->call.r);
 	call_json(&x->call, 200, sandbox_json(x->call.d, base, &v, false));
 }

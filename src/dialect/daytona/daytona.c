@@ -97,6 +97,7 @@ void daytona_free(struct daytona *d)
 	if (!d)
 		return;
 	builds_done(d);
+	entrypoints_done(d);
 	storage_done(d);
 	events_done(d);
 	language_servers_done(d);

@@ -54,12 +54,12 @@ static struct str word(struct str *s)
 }
 
 /* Cuts the next shell-like word off: quotes may stand around any part of it; a backslash keeps the next byte. A dollar that is not to
- * be expanded (in single quotes, or behind a backslash) stays behind a backslash. */
-static int quoted_word(struct str *s, struct buf *to, struct err *e)
+ * be expanded (in single quotes, or behind a backslash) stays behind a backslash. all: blanks belong to it, too. */
+static int quoted_word(struct str *s, bool all, struct buf *to, struct err *e)
 {
 	char quote = 0;
 	*s = trim(*s);
-	while (s->n && (quote || !isspace((unsigned char)*s->p))) {
+	while (s->n && (all || quote || !isspace((unsigned char)*s->p))) {
 		char c = *s->p;
 		s->p++, s->n--;
 		if (c == quote) {
@@ -171,6 +171,17 @@ static char **shell_form(struct str text)
 	return v;
 }
 
+/* Is there a dollar in it that means something? */
+static bool refers(const char *value)
+{
+	for (; *value; value++)
+		if (*value == '$')
+			return true;
+		else if (*value == '\\' && value[1])
+			value++;
+	return false;
+}
+
 static int add_variable(struct parser *p, struct dockerfile_step *s, const char *name, const char *value)
 {
 	if (!env_name_valid(str_of(name)))
@@ -184,7 +195,7 @@ static int add_variable(struct parser *p, struct dockerfile_step *s, const char 
 	pairs_add(&p->known, name, expanded);
 	if (s->kind == STEP_ENV)
 		pairs_add(&p->f->env, name, expanded);
-	if (strchr(value, '$') && !strstr(value, "\\$"))
+	if (refers(value))
 		p->f->needs_build = true;
 	return 0;
 }
@@ -196,13 +207,16 @@ static int take_env(struct parser *p, struct str line, struct str rest, enum ste
 	if (!memchr(first.p, '=', first.n)) { /* the old form: ENV NAME the rest of the line */
 		if (first.n == 0 || (kind == STEP_ENV && probe.n == 0))
 			return err_set(p->e, ERR_INVALID, EINVAL, "Dockerfile: ENV needs NAME=value");
-		auto_free char *name = xstrndup(first.p, first.n), *value = xstrndup(probe.p, probe.n);
-		return kind == STEP_ARG ? 0 : add_variable(p, s, name, value);
+		auto_free char *name = xstrndup(first.p, first.n);
+		auto_buf struct buf value;
+		buf_init(&value, LINE_MAX_BYTES);
+		int rc = quoted_word(&probe, true, &value, p->e);
+		return kind == STEP_ARG || rc < 0 ? rc : add_variable(p, s, name, value.data ? value.data : "");
 	}
 	while ((rest = trim(rest)).n) {
 		auto_buf struct buf b;
 		buf_init(&b, LINE_MAX_BYTES);
-		int rc = quoted_word(&rest, &b, p->e);
+		int rc = quoted_word(&rest, false, &b, p->e);
 		char *eq = rc == 0 && b.len ? strchr(b.data, '=') : NULL;
 		if (rc == 0 && (!eq || eq == b.data))
 			rc = err_set(p->e, ERR_INVALID, EINVAL, "Dockerfile: ENV needs NAME=value");
@@ -273,7 +287,7 @@ static int take_copy(struct parser *p, struct str line, struct str rest)
 	while (!(v && n && rest.p[0] == '[') && rc == 0 && (rest = trim(rest)).n > 0) {
 		auto_buf struct buf b;
 		buf_init(&b, LINE_MAX_BYTES);
-		rc = quoted_word(&rest, &b, p->e);
+		rc = quoted_word(&rest, false, &b, p->e);
 		v = xreallocarray(v, n + 2, sizeof *v);
 		v[n++] = xstrndup(b.data ? b.data : "", b.len);
 		v[n] = NULL;
@@ -328,16 +342,37 @@ bool command_only_waits(char *const *argv)
 	return streq(program, "sleep") || (shell && n == 1) || (streq(program, "tail") && streq(argv[n - 1], "/dev/null"));
 }
 
-static void take_command(struct str rest, char ***to)
+/* True: in the form of a line for a shell. */
+static bool take_command(struct str rest, char ***to)
 {
 	strv_free(*to);
 	*to = json_form(rest);
-	if (!*to)
+	bool is_text = !*to;
+	if (is_text)
 		*to = shell_form(rest);
-	if (command_only_waits(*to)) {
-		strv_free(*to);
-		*to = NULL;
-	}
+	return is_text;
+}
+
+static size_t length(char *const *v)
+{
+	size_t n = 0;
+	while (v && v[n])
+		n++;
+	return n;
+}
+
+char **dockerfile_command(const struct dockerfile *f)
+{
+	size_t n = length(f->entrypoint), more = f->entrypoint_is_text ? 0 : length(f->cmd);
+	char **v = xcalloc(n + more + 1, sizeof *v);
+	for (size_t i = 0; i < n; i++)
+		v[i] = xstrdup(f->entrypoint[i]);
+	for (size_t i = 0; i < more; i++)
+		v[n + i] = xstrdup(f->cmd[i]);
+	if (!command_only_waits(v))
+		return v;
+	strv_free(v);
+	return NULL;
 }
 
 static bool is(struct str name, const char *what)
@@ -365,8 +400,12 @@ static int instruction(struct parser *p, struct str line)
 		return take_run(p, line, rest);
 	if (is(name, "COPY") || is(name, "ADD"))
 		return take_copy(p, line, rest);
-	if (is(name, "CMD") || is(name, "ENTRYPOINT")) {
-		take_command(rest, is(name, "CMD") ? &p->f->cmd : &p->f->entrypoint);
+	if (is(name, "CMD")) {
+		(void)take_command(rest, &p->f->cmd);
+		return 0;
+	}
+	if (is(name, "ENTRYPOINT")) {
+		p->f->entrypoint_is_text = take_command(rest, &p->f->entrypoint);
 		return 0;
 	}
 	for (size_t i = 0; i < ARRAY_LEN(nothing); i++)
@@ -389,7 +428,7 @@ int dockerfile_parse(struct str text, struct dockerfile *ret, struct err *e)
 			text.p += line.n + (nl ? 1 : 0);
 			text.n -= line.n + (nl ? 1 : 0);
 			struct str t = trim(line);
-			if (t.n && t.p[0] == '#')
+			if (t.n ? t.p[0] == '#' : joined.len > 0) /* an empty line does not end what goes on either */
 				continue;
 			more = t.n && t.p[t.n - 1] == '\\';
 			buf_add(&joined, t.p, t.n - more);

@@ -24,7 +24,8 @@ struct dockerfile {
 	struct pairs env;     /* as known without the image: values may still refer to variables of it */
 	struct dockerfile_step *steps;
 	size_t n_steps;
-	char **entrypoint, **cmd; /* or NULL; one that only waits is left out: a sandbox stays without it */
+	char **entrypoint, **cmd; /* or NULL */
+	bool entrypoint_is_text;  /* a line for a shell, which takes no arguments */
 	bool needs_build;     /* something has to be done inside, or asked of the image */
 	bool needs_context;
 };
@@ -33,6 +34,9 @@ int dockerfile_parse(struct str text, struct dockerfile *ret, struct err *e);
 void dockerfile_done(struct dockerfile *f);
 /* $NAME, ${NAME}, ${NAME:-word}, ${NAME:+word}, \$; what neither set knows is empty. second may be NULL. Heap; NULL when it gets too long. */
 char *dockerfile_expand(const char *text, const struct pairs *first, const struct pairs *second);
+/* What the image runs by itself: ENTRYPOINT, with CMD for its arguments. NULL: nothing, or what would only wait, which a sandbox does
+ * without it. Heap. */
+char **dockerfile_command(const struct dockerfile *f);
 /* Is this the command of a container that only has to stay? */
 bool command_only_waits(char *const *argv);
 

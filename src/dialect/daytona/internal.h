@@ -17,6 +17,8 @@
 
 struct events;
 struct build;
+struct dockerfile;
+struct starting;
 struct storage_token;
 struct daytona {
 	uv_loop_t *loop;
@@ -33,6 +35,7 @@ struct daytona {
 	struct events *events;
 	struct language_server *language_servers;
 	struct build *builds; /* newest first */
+	struct starting *starting; /* commands of images */
 	struct storage_token *tokens;
 };
 
@@ -140,6 +143,17 @@ bool signature_opens(struct daytona *d, struct request *r, const struct route *r
 
 /* --- catalog.c --- */
 json_t *page_json(json_t *items, uint64_t total, int64_t page, size_t limit); /* items is taken */
+
+/* --- entrypoint.c: the image's own command --- */
+#define ENTRYPOINT_FIELD "entrypoint" /* of `extra`: an array of strings */
+json_t *entrypoint_json(char *const *command); /* NULL: there is none */
+/* Of what is made by a Dockerfile: its own, else that of the caller's snapshot that it begins as. New, or NULL. */
+json_t *entrypoint_of(struct daytona *d, const struct caller *c, const struct dockerfile *f);
+/* Starts it, unless it runs; nothing where there is none, or one that would only wait. */
+void entrypoint_start(struct daytona *d, const struct caller *c, const struct sandbox_view *v);
+/* Its last run; -ENOENT: there is none (any more). */
+int entrypoint_run(struct daytona *d, const struct caller *c, const struct sandbox_view *v, struct run_view *ret);
+void entrypoints_done(struct daytona *d);
 
 /* --- snapshots.c --- */
 /* Is this one of the caller's snapshots? 1 and the dialect's part of what is kept with it (the caller's), 0, or why it may not be used. */

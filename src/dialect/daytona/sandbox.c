@@ -80,10 +80,9 @@ static void put_lifetime(json_t *o, const struct sandbox_view *v, const json_t *
 static const char *build_word(const struct daytona *d, const struct sandbox_view *v, const json_t *extra, const char **reason)
 {
 	const char *kept = json_string_value(json_object_get(extra, "build"));
-	struct build_view b;
 	if (!kept)
 		return NULL;
-	if (streq(kept, "running") && build_of_sandbox(d, v->id, &b) && b.state == BUILD_RUNNING)
+	if (streq(kept, "running") && build_in_sandbox(d, v->id))
 		return "building_snapshot";
 	*reason = json_string_value(json_object_get(extra, "buildError"));
 	if (!*reason)
@@ -187,6 +186,14 @@ static void on_sandbox(void *ctx, const struct err *e, const struct sandbox_view
 	call_json(c, 200, sandbox_json(c->d, base, v, false));
 }
 
+static void on_sandbox_started(void *ctx, const struct err *e, const struct sandbox_view *v)
+{
+	struct call *c = ctx;
+	if (!e)
+		entrypoint_start(c->d, &c->caller, v);
+	on_sandbox(ctx, e, v);
+}
+
 enum { DO_START, DO_STOP, DO_PAUSE, DO_RESUME };
 static void change(struct request *r, struct daytona *d, int what)
 {
@@ -194,7 +201,7 @@ static void change(struct request *r, struct daytona *d, int what)
 		[DO_START] = api_sandbox_start, [DO_STOP] = api_sandbox_stop, [DO_PAUSE] = api_sandbox_pause, [DO_RESUME] = api_sandbox_resume
 	};
 	struct call *c = call_new(sizeof(*c), d, r, NULL);
-	verbs[what](d->api, &c->caller, c->ref, on_sandbox, c);
+	verbs[what](d->api, &c->caller, c->ref, what == DO_START ? on_sandbox_started : on_sandbox, c);
 }
 
 /* A stopped sandbox's disk stays where it is, so being archived is only a word that it goes by until it is started again. */

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#define ENTRYPOINT "entrypoint" /* the official service's name for the image's own process; a sandbox of ours has none */
+#define ENTRYPOINT "entrypoint" /* the session that stands for the image's own command */
 
 /* --- finding --- */
 
@@ -37,8 +37,11 @@ static bool command_of(struct daytona *d, struct request *r, struct run_view *re
 	const char *id = req_path_arg(r, "cmd");
 	if (!toolbox_sandbox(d, r, &v))
 		return false;
+	const char *session = req_path_arg(r, "session");
+	if (streq(session, ENTRYPOINT) && entrypoint_run(d, caller_of(r), &v, ret) == 0 && streq(ret->id, id))
+		return true;
 	int rc = api_run_get(d->api, caller_of(r), v.id, id, ret, &e);
-	if (rc == 0 && streq(ret->session, req_path_arg(r, "session")))
+	if (rc == 0 && streq(ret->session, session))
 		return true;
 	if (rc == 0 || e.kind == ERR_NOT_FOUND)
 		fail_code(r, 404, "PROCESS_NOT_FOUND", "not found: command %.64s of session %.128s", id, req_path_arg(r, "session"));
@@ -157,8 +160,13 @@ static void handle_delete_session(struct request *r, void *daytona)
 static void handle_entrypoint(struct request *r, void *daytona)
 {
 	struct sandbox_view v;
-	if (toolbox_sandbox(daytona, r, &v))
-		req_reply_json(r, 200, json_pack("{s:s, s:[]}", "sessionId", ENTRYPOINT, "commands"));
+	struct run_view run;
+	if (!toolbox_sandbox(daytona, r, &v))
+		return;
+	json_t *commands = json_array();
+	if (entrypoint_run(daytona, caller_of(r), &v, &run) == 0)
+		add_command(commands, &run);
+	req_reply_json(r, 200, json_pack("{s:s, s:o}", "sessionId", ENTRYPOINT, "commands", commands));
 }
 
 /* --- commands --- */
@@ -346,26 +354,25 @@ static void handle_input(struct request *r, void *daytona)
 
 /* --- logs by HTTP --- */
 
-static void handle_logs(struct request *r, void *daytona)
+/* run NULL: of a command that there is not, which has said nothing. */
+static void answer_logs(struct daytona *d, struct request *r, const struct run_view *run)
 {
-	struct daytona *d = daytona;
 	struct err e = { 0 };
-	struct run_view run;
 	if (req_is_websocket(r)) {
-		if (command_of(d, r, &run))
-			log_stream(d, r, run.id);
+		if (run)
+			log_stream(d, r, run->id);
+		else
+			log_stream_empty(d, r);
 		return;
 	}
-	if (!command_of(d, r, &run))
-		return;
 	enum log_form form = wanted_log_form(r);
 	struct collector c;
 	collector_init(&c, form == LOG_MARKED);
-	if (collector_read(&c, d, caller_of(r), req_path_arg(r, "id"), run.id, &e) < 0) {
+	if (run && collector_read(&c, d, caller_of(r), req_path_arg(r, "id"), run->id, &e) < 0) {
 		fail(r, &e);
 	} else if (form == LOG_JSON) {
 		json_t *o = json_object();
-		put(o, "output", collector_text(&c, &run));
+		put(o, "output", collector_text(&c, run));
 		put(o, "stdout", text_json(buf_str(&c.out)));
 		put(o, "stderr", text_json(buf_str(&c.err)));
 		req_reply_json(r, 200, o);
@@ -377,17 +384,19 @@ static void handle_logs(struct request *r, void *daytona)
 	collector_done(&c);
 }
 
+static void handle_logs(struct request *r, void *daytona)
+{
+	struct run_view run;
+	if (command_of(daytona, r, &run))
+		answer_logs(daytona, r, &run);
+}
+
 static void handle_entrypoint_logs(struct request *r, void *daytona)
 {
 	struct sandbox_view v;
-	if (!toolbox_sandbox(daytona, r, &v))
-		return;
-	if (req_is_websocket(r))
-		log_stream_empty(daytona, r);
-	else if (wanted_log_form(r) == LOG_JSON)
-		req_reply_json(r, 200, json_pack("{s:s, s:s, s:s}", "output", "", "stdout", "", "stderr", ""));
-	else
-		req_reply(r, 200, NULL, 0, "text/plain; charset=utf-8", STR(""));
+	struct run_view run;
+	if (toolbox_sandbox(daytona, r, &v))
+		answer_logs(daytona, r, entrypoint_run(daytona, caller_of(r), &v, &run) == 0 ? &run : NULL);
 }
 
 static const struct route routes[] = {

@@ -30,7 +30,7 @@ static json_t *common_json(const struct daytona *d, const char *id, const char *
 
 static void put_extra(json_t *o, const json_t *extra)
 {
-	static const char *const keys[] = { "entrypoint", "buildInfo", "imageName" };
+	static const char *const keys[] = { ENTRYPOINT_FIELD, "buildInfo", "imageName" };
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
 		json_t *v = json_object_get(extra, keys[i]);
 		if (v && !json_is_null(v))
@@ -184,11 +184,15 @@ static void handle_delete(struct request *r, void *daytona)
 	struct daytona *d = daytona;
 	struct err e = { 0 };
 	struct snapshot_view s;
+	struct build_view b;
 	const char *ref = req_path_arg(r, "snapshot");
 	if (api_snapshot_get(d->api, caller_of(r), ref, &s, &e) == 0) {
 		struct call *c = call_new(sizeof(*c), d, r, NULL);
 		(void)build_dismiss(d, &c->caller, s.name);
 		api_snapshot_delete(d->api, &c->caller, ref, on_deleted, c);
+	} else if (build_find(d, caller_of(r), ref, &b) && b.name && b.state == BUILD_RUNNING) {
+		struct call *c = call_new(sizeof(*c), d, r, NULL);
+		(void)build_cancel(d, &c->caller, ref, on_deleted, c);
 	} else if (build_dismiss(d, caller_of(r), ref)) {
 		req_reply_empty(r, 200);
 	} else if (api_image_remove(d->api, caller_of(r), ref, &e) < 0) {
@@ -203,9 +207,17 @@ static bool set_active(struct daytona *d, struct request *r, bool active)
 {
 	struct err e = { 0 };
 	struct snapshot_view s;
+	struct image_view image;
 	const char *ref = req_path_arg(r, "snapshot");
-	if (api_snapshot_get(d->api, caller_of(r), ref, &s, &e) < 0)
-		return true;
+	if (api_snapshot_get(d->api, caller_of(r), ref, &s, &e) < 0) {
+		if (api_image_get(d->api, caller_of(r), ref, &image, &e) == 0) {
+			if (active)
+				return true;
+			err_set(&e, ERR_DENIED, EPERM, "%.128s is an image of this server, which is active for all", ref);
+		}
+		fail(r, &e);
+		return false;
+	}
 	json_t *extra = kept_of(&s);
 	put(extra, "inactive", json_boolean(!active));
 	auto_free char *text = extra_text(s.spec->extra, extra);
@@ -270,7 +282,7 @@ static void on_started(void *ctx, const struct err *e, const struct sandbox_view
 	}
 }
 
-static int decode_source(const json_t *body, struct dockerfile *f, char ***hashes, json_t *extra, struct err *e)
+static int decode_source(struct daytona *d, const struct caller *c, const json_t *body, struct dockerfile *f, char ***hashes, json_t *extra, struct err *e)
 {
 	const json_t *info = json_object_get(body, "buildInfo");
 	const char *image = NULL, *text = NULL;
@@ -287,12 +299,8 @@ static int decode_source(const json_t *body, struct dockerfile *f, char ***hashe
 		f->image = xstrdup(image);
 		put(extra, "imageName", textz_json(image));
 	}
-	char **command = entrypoint && entrypoint[0] ? entrypoint : f->entrypoint ? f->entrypoint : f->cmd;
-	json_t *list = command ? json_array() : NULL;
-	for (size_t i = 0; command && command[i]; i++)
-		json_array_append_new(list, textz_json(command[i]));
-	if (list)
-		put(extra, "entrypoint", list);
+	if (rc == 0)
+		put(extra, ENTRYPOINT_FIELD, entrypoint && entrypoint[0] ? entrypoint_json(entrypoint) : entrypoint_of(d, c, f));
 	put(extra, "built", json_true());
 	if (rc == 0 && built)
 		put(extra, "buildInfo", build_info_json(text, f->image));
@@ -307,7 +315,6 @@ static void handle_make(struct request *r, void *daytona)
 	struct dockerfile f = { 0 };
 	struct sandbox_spec spec;
 	struct snapshot_view s;
-	struct build_view b;
 	const char *name = NULL;
 	char **hashes = NULL;
 	json_t *body = body_object(r, &e), *extra = json_object();
@@ -318,9 +325,9 @@ static void handle_make(struct request *r, void *daytona)
 	if (rc >= 0 && (!name || !snapshot_name_valid(str_of(name))))
 		rc = err_set(&e, ERR_INVALID, EINVAL, "name: a snapshot needs one, of letters, digits and ._:/@+-");
 	if (rc >= 0 && (rc = want_resources(body, &spec.resources, &e)) >= 0)
-		rc = decode_source(body, &f, &hashes, extra, &e);
+		rc = decode_source(d, caller_of(r), body, &f, &hashes, extra, &e);
 	struct err quiet;
-	if (rc >= 0 && (api_snapshot_get(d->api, caller_of(r), name, &s, &quiet) == 0 || (build_find(d, caller_of(r), name, &b) && b.state == BUILD_RUNNING)))
+	if (rc >= 0 && (api_snapshot_get(d->api, caller_of(r), name, &s, &quiet) == 0 || build_under_way(d, caller_of(r), name)))
 		rc = err_set(&e, ERR_CONFLICT, EEXIST, "a snapshot with the name %.128s exists already", name);
 	if (rc < 0) {
 		fail(r, &e);
@@ -358,6 +365,21 @@ static void on_taken(void *ctx, const struct err *e, const struct snapshot_view 
 	call_json(c, 200, sandbox_json(c->d, base, &s, false));
 }
 
+/* What is known of the sandbox's image is known of its snapshot; nothing else that is kept with the sandbox is the snapshot's. */
+static char *passed_on(const struct call *c)
+{
+	struct sandbox_view v;
+	struct err quiet;
+	if (api_sandbox_get(c->d->api, &c->caller, c->ref, &v, &quiet) < 0)
+		return NULL;
+	json_t *of_sandbox = extra_load(&v), *ours = json_object();
+	put_extra(ours, of_sandbox);
+	char *text = json_object_size(ours) ? extra_text(NULL, ours) : NULL;
+	json_decref(of_sandbox);
+	json_decref(ours);
+	return text;
+}
+
 static void handle_snapshot(struct request *r, void *daytona)
 {
 	struct daytona *d = daytona;
@@ -374,7 +396,8 @@ static void handle_snapshot(struct request *r, void *daytona)
 		fail(r, &e);
 	} else {
 		struct call *c = call_new(sizeof(*c), d, r, NULL);
-		api_snapshot_create(d->api, &c->caller, c->ref, name, memory, NULL, on_taken, c);
+		auto_free char *extra = passed_on(c);
+		api_snapshot_create(d->api, &c->caller, c->ref, name, memory, extra, on_taken, c);
 	}
 	json_decref(body);
 }
@@ -393,6 +416,7 @@ static void on_forked(void *ctx, const struct err *e, const struct sandbox_view 
 		call_fail(c, &copy);
 		return;
 	}
+	entrypoint_start(c->d, &c->caller, &children[0]); /* unless it came along */
 	auto_free char *base = base_url(c->d, c->r);
 	call_json(c, 200, sandbox_json(c->d, base, &children[0], false));
 }

@@ -111,11 +111,16 @@ static void list_measured(void *ctx, const struct err *e)
 {
 	struct request *r;
 	struct native *n = pending_take(ctx, &r);
-	auto_items struct items l;
+	auto_buf struct buf b;
 	(void)e;
-	items_begin(&l);
-	api_volume_list(n->api, req_caller(r), add_volume, &l.j);
-	answer_items(n, r, 200, &l);
+	buf_init(&b, JSON_REPLY_MAX);
+	struct jout j = { .b = &b };
+	jout_object(&j, NULL);
+	jout_array(&j, "items");
+	api_volume_list(n->api, req_caller(r), add_volume, &j);
+	jout_end_array(&j);
+	jout_end_object(&j);
+	answer_json(n, r, 200, &b);
 }
 
 void native_volume_list(struct request *r, void *dialect)
