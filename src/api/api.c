@@ -348,7 +348,9 @@ void api_sandbox_set_secrets(struct api *a, const struct caller *c, const char *
 	}
 	struct call *call = api_call(a, ctx);
 	call->fn.sandbox = done;
+	api_act(a, c);
 	sandbox_set_secrets(s, env, files, answer_sandbox, call);
+	api_act(a, NULL);
 }
 
 int api_sandbox_set_extra(struct api *a, const struct caller *c, const char *ref, const char *extra, struct err *e)

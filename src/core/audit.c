@@ -144,6 +144,20 @@ void audit_say_network(struct audit_line *l, const struct sandbox *s)
 	audit_texts(l, "deny", s->row.spec.network_deny);
 }
 
+/* Which secrets a sandbox may use, and as what: "API_KEY=name". Never a value. */
+void audit_say_secrets(struct audit_line *l, const struct sandbox *s)
+{
+	const struct pairs *given[] = { &s->row.spec.secret_env, &s->row.spec.secret_files };
+	char **texts = xcalloc(given[0]->n + given[1]->n + 1, sizeof *texts);
+	size_t n = 0;
+
+	for (size_t g = 0; g < ARRAY_LEN(given); g++)
+		for (size_t i = 0; i < given[g]->n; i++)
+			texts[n++] = xasprintf("%s=%s", given[g]->v[i].key, given[g]->v[i].value);
+	audit_texts(l, "secrets", n ? texts : NULL);
+	strv_free(texts);
+}
+
 void audit_emit(struct core *c, const char *type, struct sandbox *s, enum sandbox_state old, const struct run *r)
 {
 	bool state = streq(type, "sandbox.state");
@@ -163,6 +177,7 @@ void audit_emit(struct core *c, const char *type, struct sandbox *s, enum sandbo
 		audit_text(l, "boundary", s->row.boundary);
 		audit_text(l, "snapshot", s->row.spec.from_snapshot);
 		audit_say_network(l, s);
+		audit_say_secrets(l, s);
 		audit_texts(l, "permissions", s->row.spec.permissions);
 	}
 	core_audit_end(c);

@@ -185,6 +185,7 @@ int core_audit_ready(struct core *c, struct err *e); /* for what is new: refused
 void audit_emit(struct core *c, const char *type, struct sandbox *s, enum sandbox_state old, const struct run *r); /* what core_emit tells */
 void audit_secret(struct core *c, const char *id, const struct opener_event *ev); /* what an opener did with one, or would not */
 void audit_say_network(struct audit_line *l, const struct sandbox *s);
+void audit_say_secrets(struct audit_line *l, const struct sandbox *s);
 void audit_op(struct sandbox *s, const struct op_spec *spec, struct link_op *op); /* its end will be a line */
 void audit_asked(struct sandbox *s, const char *type); /* a transition that has no state of its own */
 void audit_execution(struct sandbox *s, const struct interpreter *in, const char *code);

@@ -219,6 +219,8 @@ void sandbox_set_secrets(struct sandbox *s, const struct pairs *env, const struc
 		done(ctx, &e, s);
 		return;
 	}
+	audit_say_secrets(core_audit_begin(s->core, "sandbox.secrets", s->row.tenant, s->row.id), s);
+	core_audit_end(s->core);
 	secrets_tell(s);
 	secrets_install(s, done, ctx);
 }

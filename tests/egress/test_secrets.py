@@ -54,6 +54,9 @@ def test_secret_is_a_placeholder_inside(w):
         assert status == 200 and s["secrets"] == {"env": {"OTHER": "inside"}, "files": {}}, s
         assert box.run(shell="echo ${API_KEY-none} $OTHER")["stdout"].split() == ["none", made["placeholder"]]
         assert w.request("PATCH", f"/v1/sandboxes/{box.id}", {"secrets": {"env": {"X": "not-there"}}})[0] == 400
+        lines = w.request("GET", f"/v1/audit?limit=1000&sandbox={box.id}")[1]["items"]
+        given = [(l["type"], l["secrets"], "key" in l) for l in lines if "secrets" in l]
+        assert given == [("sandbox.created", ["API_KEY=inside", "/srv/keys/api=inside"], True), ("sandbox.secrets", ["OTHER=inside"], True)], given
         w.request("DELETE", "/v1/secrets/inside")
         assert box.run(shell="echo ${OTHER-none}")["stdout"] == "none\n"
     status, s = w.request("POST", "/v1/sandboxes", {"secrets": {"env": {"X": "not-there"}}})

@@ -18,18 +18,13 @@ void native_image_list(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct err e;
-	auto_buf struct buf b;
-	buf_init(&b, JSON_REPLY_MAX);
-	struct jout j = { .b = &b };
-	jout_object(&j, NULL);
-	jout_array(&j, "items");
-	if (api_image_list(n->api, req_caller(r), add_image, &j, &e) < 0) {
+	auto_items struct items l;
+	items_begin(&l);
+	if (api_image_list(n->api, req_caller(r), add_image, &l.j, &e) < 0) {
 		answer_err(n, r, &e);
 		return;
 	}
-	jout_end_array(&j);
-	jout_end_object(&j);
-	answer_json(n, r, 200, &b);
+	answer_items(n, r, 200, &l);
 }
 
 /* The reference in the path (the rest of it: references have slashes), as a create would take it. Heap, or NULL and e. */
@@ -98,18 +93,13 @@ static void add_pool(void *ctx, const struct pool_view *v)
 static void answer_pools(struct native *n, struct request *r)
 {
 	struct err e;
-	auto_buf struct buf b;
-	buf_init(&b, JSON_REPLY_MAX);
-	struct jout j = { .b = &b };
-	jout_object(&j, NULL);
-	jout_array(&j, "items");
-	if (api_pool_list(n->api, req_caller(r), add_pool, &j, &e) < 0) {
+	auto_items struct items l;
+	items_begin(&l);
+	if (api_pool_list(n->api, req_caller(r), add_pool, &l.j, &e) < 0) {
 		answer_err(n, r, &e);
 		return;
 	}
-	jout_end_array(&j);
-	jout_end_object(&j);
-	answer_json(n, r, 200, &b);
+	answer_items(n, r, 200, &l);
 }
 
 void native_pool_list(struct request *r, void *dialect)
@@ -203,18 +193,13 @@ void native_key_list(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct err e;
-	auto_buf struct buf b;
-	buf_init(&b, JSON_REPLY_MAX);
-	struct jout j = { .b = &b };
-	jout_object(&j, NULL);
-	jout_array(&j, "items");
-	if (api_key_list(n->api, req_caller(r), add_key, &j, &e) < 0) {
+	auto_items struct items l;
+	items_begin(&l);
+	if (api_key_list(n->api, req_caller(r), add_key, &l.j, &e) < 0) {
 		answer_err(n, r, &e);
 		return;
 	}
-	jout_end_array(&j);
-	jout_end_object(&j);
-	answer_json(n, r, 200, &b);
+	answer_items(n, r, 200, &l);
 }
 
 void native_key_revoke(struct request *r, void *dialect)

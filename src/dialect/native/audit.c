@@ -271,19 +271,13 @@ void native_webhook_list(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct err e;
-	auto_buf struct buf b;
-
-	buf_init(&b, 1 << 20);
-	struct jout j = { .b = &b };
-	jout_object(&j, NULL);
-	jout_array(&j, "items");
-	if (api_webhook_list(n->api, req_caller(r), add_webhook, &j, &e) < 0) {
+	auto_items struct items l;
+	items_begin(&l);
+	if (api_webhook_list(n->api, req_caller(r), add_webhook, &l.j, &e) < 0) {
 		answer_err(n, r, &e);
 		return;
 	}
-	jout_end_array(&j);
-	jout_end_object(&j);
-	answer_json(n, r, 200, &b);
+	answer_items(n, r, 200, &l);
 }
 
 void native_webhook_delete(struct request *r, void *dialect)

@@ -72,18 +72,13 @@ void native_interpreter_list(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct err e;
-	auto_buf struct buf b;
-	buf_init(&b, JSON_REPLY_MAX);
-	struct jout j = { .b = &b };
-	jout_object(&j, NULL);
-	jout_array(&j, "items");
-	if (api_interpreter_list(n->api, req_caller(r), req_ref(r), add_interpreter, &j, &e) < 0) {
+	auto_items struct items l;
+	items_begin(&l);
+	if (api_interpreter_list(n->api, req_caller(r), req_ref(r), add_interpreter, &l.j, &e) < 0) {
 		answer_err(n, r, &e);
 		return;
 	}
-	jout_end_array(&j);
-	jout_end_object(&j);
-	answer_json(n, r, 200, &b);
+	answer_items(n, r, 200, &l);
 }
 
 void native_interpreter_get(struct request *r, void *dialect)

@@ -233,6 +233,26 @@ void answer_json(struct native *n, struct request *r, int status, const struct b
 	req_reply(r, status, NULL, 0, "application/json", buf_str(json));
 }
 
+void items_begin(struct items *l)
+{
+	buf_init(&l->b, JSON_REPLY_MAX);
+	l->j = (struct jout){ .b = &l->b };
+	jout_object(&l->j, NULL);
+	jout_array(&l->j, "items");
+}
+
+void items_done(struct items *l)
+{
+	buf_done(&l->b);
+}
+
+void answer_items(struct native *n, struct request *r, int status, struct items *l)
+{
+	jout_end_array(&l->j);
+	jout_end_object(&l->j);
+	answer_json(n, r, status, &l->b);
+}
+
 void answer_created(struct native *n, struct request *r, const char *location, const struct buf *json)
 {
 	struct header h = { "Location", location };

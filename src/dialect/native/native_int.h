@@ -33,6 +33,16 @@ const char *req_ref(const struct request *r); /* {id} */
 /* Answers. Each uses up the request. */
 void answer_err(struct native *n, struct request *r, const struct err *e);
 void answer_json(struct native *n, struct request *r, int status, const struct buf *json); /* says so when it overflowed */
+
+/* A list as an answer, {"items": [...]}: what is put into j between the two calls are its items. */
+struct items {
+	struct buf b;
+	struct jout j;
+};
+void items_begin(struct items *l); /* l stays where it is */
+void items_done(struct items *l);
+#define auto_items __attribute__((cleanup(items_done)))
+void answer_items(struct native *n, struct request *r, int status, struct items *l);
 void answer_created(struct native *n, struct request *r, const char *location, const struct buf *json);
 void answer_empty(struct native *n, struct request *r, int status);
 void answer_begin(struct native *n, struct request *r, const struct header *h, size_t n_h, const char *type); /* 200, of open length */

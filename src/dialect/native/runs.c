@@ -130,24 +130,19 @@ void native_run_list(struct request *r, void *dialect)
 	static const struct field fields[] = { { .name = "session", .kind = FIELD_STRING }, { 0 } };
 	struct native *n = dialect;
 	struct err e;
-	auto_buf struct buf b;
-	buf_init(&b, JSON_REPLY_MAX);
-	struct jout j = { .b = &b };
-	jout_object(&j, NULL);
-	jout_array(&j, "items");
+	auto_items struct items l;
+	items_begin(&l);
 	int rc = decode_query(r, fields, &query, &e);
 	if (rc >= 0 && query.session && !session_id_valid(str_of(query.session)))
 		rc = err_set(&e, ERR_INVALID, EINVAL, "query parameter \"session\" is not the id of a session");
 	if (rc >= 0)
-		rc = api_run_list(n->api, req_caller(r), req_ref(r), query.session, add_run, &j, &e);
+		rc = api_run_list(n->api, req_caller(r), req_ref(r), query.session, add_run, &l.j, &e);
 	free(query.session);
 	if (rc < 0) {
 		answer_err(n, r, &e);
 		return;
 	}
-	jout_end_array(&j);
-	jout_end_object(&j);
-	answer_json(n, r, 200, &b);
+	answer_items(n, r, 200, &l);
 }
 
 /* One GET .../runs/{run}?wait */

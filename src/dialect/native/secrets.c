@@ -99,15 +99,10 @@ static void add_secret(void *ctx, const struct secret_view *v)
 void native_secret_list(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
-	auto_buf struct buf b;
-	buf_init(&b, JSON_REPLY_MAX);
-	struct jout j = { .b = &b };
-	jout_object(&j, NULL);
-	jout_array(&j, "items");
-	api_secret_list(n->api, req_caller(r), add_secret, &j);
-	jout_end_array(&j);
-	jout_end_object(&j);
-	answer_json(n, r, 200, &b);
+	auto_items struct items l;
+	items_begin(&l);
+	api_secret_list(n->api, req_caller(r), add_secret, &l.j);
+	answer_items(n, r, 200, &l);
 }
 
 void native_secret_get(struct request *r, void *dialect)

@@ -103,18 +103,13 @@ void native_session_list(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct err e;
-	auto_buf struct buf b;
-	buf_init(&b, JSON_REPLY_MAX);
-	struct jout j = { .b = &b };
-	jout_object(&j, NULL);
-	jout_array(&j, "items");
-	if (api_session_list(n->api, req_caller(r), req_ref(r), add_session, &j, &e) < 0) {
+	auto_items struct items l;
+	items_begin(&l);
+	if (api_session_list(n->api, req_caller(r), req_ref(r), add_session, &l.j, &e) < 0) {
 		answer_err(n, r, &e);
 		return;
 	}
-	jout_end_array(&j);
-	jout_end_object(&j);
-	answer_json(n, r, 200, &b);
+	answer_items(n, r, 200, &l);
 }
 
 void native_session_get(struct request *r, void *dialect)

@@ -80,15 +80,10 @@ void native_snapshot_list(struct request *r, void *dialect)
 		free(sandbox);
 		return;
 	}
-	auto_buf struct buf b;
-	buf_init(&b, JSON_REPLY_MAX);
-	struct jout j = { .b = &b };
-	jout_object(&j, NULL);
-	jout_array(&j, "items");
-	api_snapshot_list(n->api, req_caller(r), add_snapshot, &(struct snapshot_list){ &j, sandbox });
-	jout_end_array(&j);
-	jout_end_object(&j);
-	answer_json(n, r, 200, &b);
+	auto_items struct items l;
+	items_begin(&l);
+	api_snapshot_list(n->api, req_caller(r), add_snapshot, &(struct snapshot_list){ &l.j, sandbox });
+	answer_items(n, r, 200, &l);
 	free(sandbox);
 }
 
@@ -157,16 +152,11 @@ static void forked(void *ctx, const struct err *e, const struct sandbox_view *ch
 		answer_err(n, r, e);
 		return;
 	}
-	auto_buf struct buf b;
-	buf_init(&b, JSON_REPLY_MAX);
-	struct jout j = { .b = &b };
-	jout_object(&j, NULL);
-	jout_array(&j, "items");
+	auto_items struct items l;
+	items_begin(&l);
 	for (size_t i = 0; i < count; i++)
-		encode_sandbox(&j, NULL, &children[i]);
-	jout_end_array(&j);
-	jout_end_object(&j);
-	answer_json(n, r, 201, &b);
+		encode_sandbox(&l.j, NULL, &children[i]);
+	answer_items(n, r, 201, &l);
 }
 
 void native_sandbox_fork(struct request *r, void *dialect)

@@ -111,16 +111,11 @@ static void list_measured(void *ctx, const struct err *e)
 {
 	struct request *r;
 	struct native *n = pending_take(ctx, &r);
-	auto_buf struct buf b;
+	auto_items struct items l;
 	(void)e;
-	buf_init(&b, JSON_REPLY_MAX);
-	struct jout j = { .b = &b };
-	jout_object(&j, NULL);
-	jout_array(&j, "items");
-	api_volume_list(n->api, req_caller(r), add_volume, &j);
-	jout_end_array(&j);
-	jout_end_object(&j);
-	answer_json(n, r, 200, &b);
+	items_begin(&l);
+	api_volume_list(n->api, req_caller(r), add_volume, &l.j);
+	answer_items(n, r, 200, &l);
 }
 
 void native_volume_list(struct request *r, void *dialect)
