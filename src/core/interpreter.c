@@ -286,7 +286,7 @@ void kernel_hurry(struct interpreter *in)
 	switch (in->urgency) {
 	case CALM:
 		in->urgency = INTERRUPTED_IT;
-		run_signal(in->run, SIGINT, false, &quiet);
+		execution_strike(in);
 		break;
 	case INTERRUPTED_IT: /* it may be waiting for a program that it started */
 		in->urgency = INTERRUPTED_ALL;

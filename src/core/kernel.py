@@ -183,7 +183,7 @@ def take(line):
         return
     if request['op'] == 'ping':
         left = -1 if deadline is None else max(0, int((deadline - time.monotonic()) * 1000))
-        send({'t': 'pong', 'n': request['n'], 'id': current, 'left': left, 'cwd': BEGAN_IN})
+        send({'t': 'pong', 'n': request['n'], 'id': current, 'begun': running, 'left': left, 'cwd': BEGAN_IN})
     else:
         todo.put(request)
 
@@ -375,6 +375,7 @@ def run(request, count):
     try:
         running = True
         try:
+            send({'t': 'begun', 'id': current})
             execute(request['code'], '<cell %d>' % count)
         finally:
             running = False

@@ -75,6 +75,21 @@ def test_limits_and_interrupts(box):
     assert execute(box, "'x' in globals()")["results"][0]["forms"][0]["data"] == "False"
 
 
+def test_an_interrupt_before_the_code_has_begun(box):
+    c, path = box.client, box.path + "/interpreters"
+    # A thread that gives up the interpreter's lock every half a second only: so long the next piece needs to begin.
+    execute(box, "import sys, threading, time\nstop = []\ndef spin():\n    while not stop: pass\n"
+                 "sys.setswitchinterval(0.5)\nthreading.Thread(target=spin, daemon=True).start()")
+    got = []
+    thread = threading.Thread(target=lambda: got.append(execute(box, "time.sleep(1000)")))
+    thread.start()
+    wait_for(lambda: c.get(path + "/default").json["busy"])
+    assert c.post(path + "/default/interrupt").status == 204
+    thread.join(30 * PATIENCE)
+    assert got and (got[0]["state"], got[0]["error"]["name"]) == ("interrupted", "KeyboardInterrupt")
+    assert execute(box, "stop.append(1); sys.setswitchinterval(0.005); 7")["results"][0]["forms"][0]["data"] == "7"
+
+
 def test_a_stream(box):
     conn, r = box.client.open("POST", box.path + "/interpreters/default/execute", {"code": "for i in range(20000): print(i)\n1/0"}, query={"stream": True})
     assert r.status == 200
