@@ -8,6 +8,8 @@
  * itself, carries none. */
 #include "base/log.h"
 #include "core/core_int.h"
+#include "wire/guest.h"
+#include "wire/permit.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -323,6 +325,36 @@ void audit_secret(struct core *c, const char *id, const struct opener_event *ev)
 	audit_text(l, "path", ev->path);
 	audit_text(l, "reason", ev->reason[0] ? ev->reason : NULL);
 	core_audit_end(c);
+}
+
+void audit_permission(void *sandbox, uint64_t run, const struct guest_verdict *v)
+{
+	static const char *const kinds[PERMIT_KIND_END] = { [PERMIT_PROGRAM] = "program", [PERMIT_READ] = "read", [PERMIT_WRITE] = "write" };
+	struct sandbox *s = sandbox;
+	char *const *rules = s->row.spec.permissions;
+	const char *rule = NULL;
+	char id[32];
+
+	for (size_t i = 0; rules && rules[i]; i++)
+		if (i == v->rule)
+			rule = rules[i];
+	more_of(s)->untold += v->untold;
+	if (!may_say(s)) {
+		if (v->allowed)
+			s->more->allowed++;
+		else
+			s->more->denied++;
+		return;
+	}
+	snprintf(id, sizeof id, "run_%llu", (unsigned long long)run);
+	struct audit_line *l = audit_begin(s->core->o.audit, v->allowed ? "permission.allowed" : "permission.denied", s->row.tenant);
+	audit_text(l, "sandbox", s->row.id);
+	audit_text(l, "run", run ? id : NULL);
+	audit_text(l, "kind", kinds[v->kind]);
+	audit_text(l, "path", v->path);
+	audit_text(l, "rule", rule);
+	audit_text(l, "reason", rule ? NULL : v->allowed ? "no rule names it" : "no rule allows it");
+	core_audit_end(s->core);
 }
 
 /* --- operations inside --- */

@@ -182,6 +182,8 @@ void core_deliver_soon(struct core *c);  /* run_deliver_ready on the loop's next
 struct audit_state *audit_state_new(struct core *c);
 void audit_state_free(struct audit_state *st);
 int core_audit_ready(struct core *c, struct err *e); /* for what is new: refused when it could not be recorded */
+/* Of its programs; a link_events.on_verdict. */
+void audit_permission(void *sandbox, uint64_t run, const struct guest_verdict *v);
 void audit_emit(struct core *c, const char *type, struct sandbox *s, enum sandbox_state old, const struct run *r); /* what core_emit tells */
 void audit_secret(struct core *c, const char *id, const struct opener_event *ev); /* what an opener did with one, or would not */
 void audit_say_network(struct audit_line *l, const struct sandbox *s);

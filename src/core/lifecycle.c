@@ -248,6 +248,7 @@ const struct link_events sandbox_link_events = {
 	.on_run_stdin_room = run_on_stdin_room,
 	.on_run_end = run_on_end,
 	.on_session_end = session_on_end,
+	.on_verdict = audit_permission,
 	.on_closed = on_closed,
 };
 

@@ -692,6 +692,17 @@ static int take_session_end(struct link *l, struct str payload)
 	return 0;
 }
 
+static int take_verdict(struct link *l, const struct guest_frame *f)
+{
+	struct guest_verdict v;
+
+	if (guest_verdict_get(f->payload, &v) < 0)
+		return -EPROTO;
+	if (l->ev->on_verdict)
+		l->ev->on_verdict(l->ctx, f->id, &v);
+	return 0;
+}
+
 static int on_frame(void *ctx, const struct guest_frame *f, struct str message)
 {
 	struct link *l = ctx;
@@ -706,6 +717,8 @@ static int on_frame(void *ctx, const struct guest_frame *f, struct str message)
 		return take_session_end(l, f->payload);
 	if (f->type == GUEST_SETUP_DONE)
 		return take_setup_done(l, f);
+	if (f->type == GUEST_VERDICT)
+		return take_verdict(l, f);
 	if (!op_frame_type(f->type))
 		return -EPROTO;
 	struct link_op *op;

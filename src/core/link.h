@@ -14,6 +14,7 @@
 #include <uv.h>
 
 struct link;
+struct guest_verdict;
 
 enum { LINK_STDOUT = 1, LINK_STDERR = 2 };
 
@@ -43,6 +44,7 @@ struct link_events {
 	void (*on_run_stdin_room)(void *ctx, uint64_t run); /* link_run_stdin_room() became non-zero again; after an attach: it takes stdin */
 	void (*on_run_end)(void *ctx, uint64_t run, const struct link_run_end *end);
 	void (*on_session_end)(void *ctx, const char *session, int exit_code);
+	void (*on_verdict)(void *ctx, uint64_t run, const struct guest_verdict *v); /* run 0: it belongs to none. The path is a sandbox's text */
 	void (*on_closed)(void *ctx, const struct err *why);
 };
 

@@ -3,6 +3,8 @@
  * denied: doubt closes. Rules are of files, not of names, so a place keeps its verdict when it is moved. */
 #include "guest/confine.h"
 
+#include "wire/guest.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -91,7 +94,7 @@ static int resolve(const char *path, char ret[static PATH_MAX])
 }
 
 /* What cannot be resolved is not allowed; but that it is to be denied cannot be left out. */
-static int add_rule(struct confine *c, const struct permit *p)
+static int add_rule(struct confine *c, const struct permit *p, size_t number)
 {
 	char path[PATH_MAX];
 	int r = resolve(p->path, path);
@@ -100,7 +103,7 @@ static int add_rule(struct confine *c, const struct permit *p)
 		return p->verdict == PERMIT_DENY ? r : 0;
 	if (c->rules_n == CONFINE_RULES_MAX)
 		return -E2BIG;
-	c->rules[c->rules_n++] = (struct confine_rule){ p->verdict, p->kind, xstrdup(path) };
+	c->rules[c->rules_n++] = (struct confine_rule){ p->verdict, p->kind, (uint16_t)number, xstrdup(path) };
 	return 0;
 }
 
@@ -118,6 +121,23 @@ static bool holds_denied(const struct confine *c, enum permit_kind kind, const c
 		if (c->rules[i].verdict == PERMIT_DENY && c->rules[i].kind == kind && within(c->rules[i].path, folder))
 			return true;
 	return false;
+}
+
+struct confine_verdict confine_judge(const struct confine *c, enum permit_kind kind, const char *path)
+{
+	const struct confine_rule *best = NULL;
+	bool named = false;
+
+	for (size_t i = 0; i < c->rules_n; i++) {
+		const struct confine_rule *r = &c->rules[i];
+		if (r->kind != kind)
+			continue;
+		named |= r->verdict == PERMIT_ALLOW;
+		size_t n = strlen(r->path), most = best ? strlen(best->path) : 0;
+		if (within(path, r->path) && (!best || n > most || (n == most && r->verdict > best->verdict)))
+			best = r;
+	}
+	return best ? (struct confine_verdict){ best->verdict != PERMIT_DENY, best->number } : (struct confine_verdict){ !named, GUEST_NO_RULE };
 }
 
 /* --- the ruleset --- */
@@ -260,7 +280,7 @@ static int guard_machine(struct confine *c)
 	int r = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(also) && r == 0; i++)
-		r = add_rule(c, &also[i]);
+		r = add_rule(c, &also[i], GUEST_NO_RULE);
 	return r;
 }
 
@@ -272,14 +292,17 @@ static int make(struct confine *c, struct str rules, bool machine)
 	int r = version < 0 ? -errno : version < VERSION_MIN ? -EOPNOTSUPP : 0;
 
 	c->machine = machine;
-	while (r == 0 && permit_next(&rules, &p) > 0)
-		r = add_rule(c, &p);
+	for (size_t i = 0; r == 0 && permit_next(&rules, &p) > 0; i++)
+		r = add_rule(c, &p, i);
 	if (r == 0 && machine)
 		r = guard_machine(c);
 	for (size_t i = 0; i < c->rules_n; i++)
 		kinds |= 1u << c->rules[i].kind;
 	if (r < 0)
 		return r;
+	c->notify = kinds & 1u << PERMIT_PROGRAM;
+	if (c->notify && getrandom(c->secret, sizeof c->secret, 0) != (ssize_t)sizeof c->secret)
+		return -EIO;
 	confine_filter(c, kinds, (int)version);
 	return build(c, kinds, (int)version);
 }
@@ -320,7 +343,7 @@ static bool harmless(int cap)
 	return kept >> cap & 1;
 }
 
-int confine_enter(const struct confine *c)
+static int enter(const struct confine *c)
 {
 	if (c->ruleset < 0)
 		return c->ruleset;
@@ -330,4 +353,12 @@ int confine_enter(const struct confine *c)
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || syscall(NR_RESTRICT_SELF, c->ruleset, 0) < 0)
 		return -errno;
 	return confine_filter_enter(c);
+}
+
+int confine_enter(const struct confine *c, int *ret_error)
+{
+	int r = c->on ? enter(c) : 0;
+
+	*ret_error = MIN(r, 0);
+	return r >= 0 && c->on && c->notify ? r : -EBADF;
 }

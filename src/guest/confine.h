@@ -16,6 +16,7 @@ struct instruction { /* struct sock_filter of linux/filter.h, which musl's compi
 struct confine_rule {
 	enum permit_verdict verdict;
 	enum permit_kind kind;
+	uint16_t number; /* its place in what was heard, or GUEST_NO_RULE: ours */
 	char *path; /* without symlinks, as far as it is there */
 };
 
@@ -29,6 +30,8 @@ struct confine {
 	uint16_t filter_n;
 	struct confine_rule rules[CONFINE_RULES_MAX];
 	size_t rules_n;
+	bool notify;        /* what is executed is told (notify.h) */
+	uint32_t secret[4]; /* with notify: in the unused arguments of an execve of ours (launch.c), so that PID 1 need not ask itself */
 	char *heard; /* the entries as they came, against hearing them twice */
 	size_t heard_n;
 };
@@ -36,11 +39,21 @@ struct confine {
 /* The rules from now on: entries of wire/permit.h. None: programs that are started from now on are not confined. The same again changes
  * nothing: the paths mean what they meant when nothing ran yet. -EPROTO */
 int confine_set(struct confine *c, struct str rules, bool machine);
-/* In the child, with nothing but system calls: enters it. 0 or -errno. */
-int confine_enter(const struct confine *c);
+/* In the child, with nothing but system calls: enters it. A descriptor of the notifications, -EBADF when there are none to come, or in
+ * ret_error why it cannot. */
+int confine_enter(const struct confine *c, int *ret_error);
+/* As the programs' execve, but not told. Only to be used before the child has run anything of the tenant's. */
+int confine_execve(const struct confine *c, const char *path, const char *const *argv, const char *const *env);
+
+struct confine_verdict {
+	bool allowed;
+	uint16_t rule; /* that decided, as in struct confine_rule */
+};
+/* What the rules say of a path without symlinks. */
+struct confine_verdict confine_judge(const struct confine *c, enum permit_kind kind, const char *path);
 
 /* confine_filter.c: fills in the filter. kinds: bits 1 << PERMIT_.. that have a rule. */
 void confine_filter(struct confine *c, unsigned kinds, int landlock_version);
-int confine_filter_enter(const struct confine *c);
+int confine_filter_enter(const struct confine *c); /* a descriptor with c->notify, else 0; or -errno */
 
 #endif

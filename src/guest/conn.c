@@ -193,6 +193,7 @@ static int take_frame(struct guest *g, const struct guest_frame *f, struct str m
 	case GUEST_OP_VALUES:
 	case GUEST_OP_END:
 	case GUEST_SETUP_DONE:
+	case GUEST_VERDICT:
 	case GUEST_TYPE_END:
 		break;
 	}

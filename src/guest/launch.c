@@ -1,5 +1,6 @@
 #include "guest/launch.h"
 
+#include "guest/notify.h"
 #include "guest/sftp.h"
 #include "wire/guest.h"
 
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -74,6 +76,42 @@ static int take_terminal(const struct launch *l)
 	return -errno;
 }
 
+/* The child's descriptors are its own, so it has to give us this one. Whatever it starts has none. */
+static int hand_over(int to, int fd)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control = { .bytes = { 0 } };
+	struct iovec v = { &(char){ 0 }, 1 };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes };
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof fd);
+	memcpy(CMSG_DATA(c), &fd, sizeof fd);
+	return sendmsg(to, &m, MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+/* Only what the child has sent by now: it has. */
+static int take_over(int from)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	char byte;
+	struct iovec v = { &byte, 1 };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes };
+	struct cmsghdr *c = recvmsg(from, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+	int fd = -EBADF;
+
+	if (c && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof fd))
+		memcpy(&fd, CMSG_DATA(c), sizeof fd);
+	return fd;
+}
+
 static int set_up(struct launch *l)
 {
 	struct rlimit no_core = { 0, 0 };
@@ -85,8 +123,8 @@ static int set_up(struct launch *l)
 	if (l->dir && fchdir(*l->dir) < 0)
 		return -errno;
 	l->stage = LAUNCH_CONFINE; /* while there is a descriptor of the rules */
-	int r = l->confine->on ? confine_enter(l->confine) : 0;
-	if (r < 0)
+	int r, listener = confine_enter(l->confine, &r);
+	if (r < 0 || (listener >= 0 && (r = hand_over(l->listener_to, listener)) < 0))
 		return r;
 	l->stage = LAUNCH_SETUP;
 	r = l->pty ? take_terminal(l) : 0;
@@ -119,28 +157,34 @@ static int enter(const struct launch *l)
 	return r;
 }
 
-static void try_exec(const struct launch *l, const char *path, const char **by_sh)
+static void try_exec(struct launch *l, const char *path, const char **by_sh, bool *refused)
 {
-	execve(path, (char *const *)(uintptr_t)l->argv, (char *const *)(uintptr_t)l->env);
+	size_t n = strlen(path) + 1;
+
+	if (l->confine->notify && !*refused && n <= sizeof l->program)
+		memcpy(l->program, path, n);
+	confine_execve(l->confine, path, l->argv, l->env);
+	*refused |= errno == EACCES;
 	if (errno != ENOEXEC)
 		return;
 	by_sh[0] = "sh"; /* a script without #! */
 	by_sh[1] = path;
-	execve("/bin/sh", (char *const *)(uintptr_t)by_sh, (char *const *)(uintptr_t)l->env);
+	confine_execve(l->confine, "/bin/sh", by_sh, l->env);
 }
 
 /* Returns only on failure. */
-static int search_and_exec(const struct launch *l, const char **by_sh)
+static int search_and_exec(struct launch *l, const char **by_sh)
 {
 	const char *name = l->argv[0], *dirs = env_value(l->env, "PATH");
 	char path[PATH_MAX];
 	size_t len = strlen(name);
 	int result = ENOENT;
+	bool refused = false;
 
 	if (len == 0)
 		return ENOENT;
 	if (strchr(name, '/')) {
-		try_exec(l, name, by_sh);
+		try_exec(l, name, by_sh, &refused);
 		return errno;
 	}
 	for (const char *end; dirs; dirs = end ? end + 1 : NULL) {
@@ -152,7 +196,7 @@ static int search_and_exec(const struct launch *l, const char **by_sh)
 		if (n)
 			path[n++] = '/'; /* an empty element is the current directory */
 		memcpy(path + n, name, len + 1);
-		try_exec(l, path, by_sh);
+		try_exec(l, path, by_sh, &refused);
 		if (errno == EACCES)
 			result = EACCES;
 		else if (errno != ENOENT && errno != ENOTDIR)
@@ -213,11 +257,19 @@ pid_t launch(struct launch *l)
 		memcpy(by_sh + 2, l->argv + 1, (argc - 1) * sizeof *by_sh);
 	l->stage = LAUNCH_OK;
 	l->errnum = 0;
-	pid_t pid = vfork();
+	l->listener = -EBADF;
+	int pair[2] = { -EBADF, -EBADF };
+	bool paired = !l->confine->notify || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0;
+	l->listener_to = pair[1];
+	pid_t pid = paired ? vfork() : -1;
 	if (pid == 0)
 		child(l, by_sh);
 	int failed = pid < 0 ? errno : 0;
 	free(by_sh);
+	if (pid > 0 && pair[0] >= 0)
+		l->listener = take_over(pair[0]);
+	close_fd(pair[0]);
+	close_fd(pair[1]);
 	if (pid < 0)
 		return -failed;
 	if (l->pid) { /* who made it has exited, and is in no table */
@@ -231,5 +283,14 @@ pid_t launch(struct launch *l)
 	if (l->stage == LAUNCH_EXEC)
 		return pid;
 	(void)waitpid(pid, NULL, 0); /* ours alone: it is in no table yet */
+	l->listener = close_fd(l->listener);
 	return -l->errnum;
+}
+
+void launch_notify(struct launch *l, struct guest *g, uint64_t run)
+{
+	if (l->listener >= 0)
+		notify_serve(g, take_fd(&l->listener), run);
+	if (l->program[0] && (l->errnum == 0 || l->errnum == EACCES))
+		notify_first(g, run, l->program, l->errnum == EACCES);
 }

@@ -9,6 +9,8 @@
 
 enum { LAUNCH_SCRIPT_FD = 63 }; /* where a script is found by the program: /dev/fd/63 */
 
+struct guest;
+
 enum launch_stage { LAUNCH_OK, LAUNCH_SETUP, LAUNCH_CONFINE, LAUNCH_USER, LAUNCH_CWD, LAUNCH_EXEC };
 
 struct launch {
@@ -26,10 +28,16 @@ struct launch {
 	int cgroup_procs;         /* or unset. Borrowed */
 	struct rlimit files;      /* RLIMIT_NOFILE of the program: PID 1 has raised its own */
 	/* filled in: */
+	int listener_to;          /* while it starts */
 	enum launch_stage stage;  /* where it stopped, LAUNCH_OK = it runs */
 	int errnum;
 	pid_t pid;                /* when it is not the child itself */
+	int listener;             /* of what it executes, the caller's (notify.h); or unset */
+	char program[256];        /* what was executed or, with EACCES, refused first; "" when its path is longer */
 };
+
+/* What it executes is told from now on, for as long as it lives; for the run's number, or 0. After launch() has given a pid. */
+void launch_notify(struct launch *l, struct guest *g, uint64_t run);
 
 /* Returns the pid, also when exec failed (stage LAUNCH_EXEC: the child has exited with 126 or 127 as a shell would);
  * or a negative errno, with stage set when a child got that far, and no child left. */

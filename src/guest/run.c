@@ -423,6 +423,7 @@ static void start_program(struct run *r, struct guest_run_request *req)
 		r->pty = -EBADF;
 		fail_launch(r, &l, req, pid);
 	} else {
+		launch_notify(&l, g, r->id);
 		if (l.stage == LAUNCH_EXEC)
 			say_not_run(r, req->argv[0], l.errnum, req->flags & (GUEST_RUN_PTY | GUEST_RUN_MERGE));
 		run_launched(r, pid, &p);

@@ -518,6 +518,8 @@ static pid_t start_shell(struct session *s, const struct guest_run_request *r, c
 		.no_new_privs = g->opt.no_new_privs,
 	};
 	pid_t pid = launch(l);
+	if (pid >= 0)
+		launch_notify(l, g, 0);
 	env_free(env);
 	return pid;
 }

@@ -163,6 +163,20 @@ static bool being_killed(const struct guest *g, const char *group)
 	return false;
 }
 
+/* The asker's run, or 0. */
+static uint64_t run_in_group(const struct ask *a)
+{
+	char name[24];
+
+	if (a->g->groups.dir < 0 || !group_of(a->who.pid, name))
+		return 0;
+	for (size_t i = 0; i < RUN_BUCKETS; i++)
+		for (const struct run *r = a->g->runs[i]; r; r = r->next)
+			if (r->group.made && streq(r->group.name, name))
+				return r->id;
+	return 0;
+}
+
 /* cgroup.procs of the asker's group, or a negative errno; -EBADF where there are no groups. */
 static int open_group(const struct ask *a)
 {
@@ -230,6 +244,8 @@ static void start(struct ask *a, const struct guest_run_request *req)
 		.files = g->opt.files,
 	};
 	pid_t pid = launch(&l);
+	if (pid >= 0)
+		launch_notify(&l, g, run_in_group(a));
 	if (pid >= 0 && l.stage == LAUNCH_EXEC) {
 		(void)waitpid(pid, NULL, 0); /* it has exited, and is in no table yet */
 		pid = -l.errnum;

@@ -1,5 +1,7 @@
 #include "wire/guest.h"
 
+#include "wire/permit.h"
+
 #include <errno.h>
 
 /* A request is a row of fields {u16 tag, u16 zero, u32 length, bytes}. A tag that is not known is an error: both ends are
@@ -634,6 +636,34 @@ int guest_result_get(struct str s, struct guest_result *ret)
 	if (r.kind > 255 || r.errnum > 4095)
 		return -EPROTO;
 	*ret = r;
+	return 0;
+}
+
+enum { VERDICT_HEAD = 8 };
+
+int guest_verdict_put(struct buf *out, uint64_t run, const struct guest_verdict *v)
+{
+	uint8_t p[VERDICT_HEAD + PERMIT_PATH_MAX + 1];
+	size_t n = strlen(v->path) + 1;
+
+	if (n > PERMIT_PATH_MAX + 1)
+		return -EINVAL;
+	p[0] = v->allowed;
+	p[1] = v->kind;
+	put_u16(p + 2, v->rule);
+	put_u32(p + 4, v->untold);
+	memcpy(p + VERDICT_HEAD, v->path, n);
+	return guest_frame_put(out, GUEST_VERDICT, 0, run, (struct str){ (const char *)p, VERDICT_HEAD + n });
+}
+
+int guest_verdict_get(struct str s, struct guest_verdict *ret)
+{
+	if (s.n <= VERDICT_HEAD || (uint8_t)s.p[0] > 1 || s.p[1] == 0 || (uint8_t)s.p[1] >= PERMIT_KIND_END)
+		return -EPROTO;
+	const char *path = s.p + VERDICT_HEAD;
+	if (path[0] != '/' || memchr(path, '\0', s.n - VERDICT_HEAD) != s.p + s.n - 1)
+		return -EPROTO;
+	*ret = (struct guest_verdict){ s.p[0] != 0, (uint8_t)s.p[1], (uint16_t)get_u16(s.p + 2), guest_u32(s.p + 4), path };
 	return 0;
 }
 

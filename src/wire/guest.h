@@ -86,6 +86,7 @@ enum guest_type {
 	GUEST_OP_VALUES,
 	GUEST_OP_END,         /* struct guest_result */
 	GUEST_SETUP_DONE,     /* struct guest_result */
+	GUEST_VERDICT,        /* id = run, 0 = it belongs to none; struct guest_verdict */
 	GUEST_TYPE_END
 };
 enum { GUEST_STDOUT = 1, GUEST_STDERR = 2 };
@@ -228,6 +229,17 @@ int guest_result_get(struct str payload, struct guest_result *ret);
 
 int guest_session_end_put(struct buf *out, int32_t exit_code, const char *session);
 int guest_session_end_get(struct str payload, int32_t *ret_exit_code, const char **ret_session);
+
+enum { GUEST_NO_RULE = 0xffff };
+struct guest_verdict { /* what the rules of PERMIT said of something that a program meant to do */
+	bool allowed;
+	uint8_t kind;    /* enum permit_kind */
+	uint16_t rule;   /* which one decided, by its place in PERMIT; GUEST_NO_RULE: that none names it */
+	uint32_t untold; /* verdicts before this one that were not told */
+	const char *path;
+};
+int guest_verdict_put(struct buf *out, uint64_t run, const struct guest_verdict *v);
+int guest_verdict_get(struct str payload, struct guest_verdict *ret);
 
 struct guest_info {
 	uint64_t size;

@@ -2,6 +2,7 @@
 
 import base64
 import os
+import time
 
 import pytest
 
@@ -140,6 +141,68 @@ def test_no_program_comes_from_memory_or_another_interface(client):
     # io_uring, and another architecture's entry
     done = run(client, box, "python3 -c 'import ctypes; l = ctypes.CDLL(None, use_errno=True); print(l.syscall(425, 1, 0), ctypes.get_errno())'")
     assert done["stdout"] == "-1 1\n", done
+
+
+def verdicts(client, box, n):
+    """Lines of its programs, when there are n."""
+    end = time.monotonic() + 30
+    while True:
+        items = client.get("/v1/audit", {"sandbox": box["id"], "limit": 1000}).json["items"]
+        found = [(l["type"].split(".")[1], l["path"], l.get("rule"), l.get("reason"), l.get("run")) for l in items if l["type"].startswith("permission.")]
+        if len(found) >= n or time.monotonic() > end:
+            return found
+        time.sleep(0.05)
+
+
+def test_each_program_is_a_line_of_the_audit_log(client):
+    box = new(client, "allow program:/usr/bin", "deny program:/usr/bin/id")
+    done = run(client, box, "id; /usr/bin/true; ln -s /usr/bin/id /tmp/x; /tmp/x; cp /usr/bin/true /tmp/t; /tmp/t; (cd /usr/bin; ./true); nothing-here")
+    run_id, user = done["id"], "allow program:/usr/bin"
+    shell = "/usr/bin/bash"
+    assert [(v[0], v[1], v[2], v[3]) for v in verdicts(client, box, 8)] == [
+        ("allowed", shell, user, None),
+        ("denied", "/usr/bin/id", "deny program:/usr/bin/id", None),
+        ("allowed", "/usr/bin/true", user, None),
+        ("allowed", "/usr/bin/ln", user, None),
+        ("denied", "/usr/bin/id", "deny program:/usr/bin/id", None),
+        ("allowed", "/usr/bin/cp", user, None),
+        ("denied", "/tmp/t", None, "no rule allows it"),
+        ("allowed", "/usr/bin/true", user, None),
+    ]
+    assert {v[4] for v in verdicts(client, box, 8)} == {run_id}
+    # a run's own program, and the loader, which the kernel would let through for any that can be read
+    assert client.post(f"/v1/sandboxes/{box['id']}/runs", {"argv": ["id"]}).json["exit_code"] == 126
+    done = run(client, box, "/lib64/ld-linux-x86-64.so.2 /usr/bin/id || /lib/ld-linux-aarch64.so.1 /usr/bin/id")
+    assert done["exit_code"] != 0 and "uid=" not in done["stdout"]
+    assert "denied" in [v[0] for v in verdicts(client, box, 10)[8:] if v[1] == "/usr/bin/id"]
+
+
+RACE = """
+import ctypes, mmap, os
+libc, m = ctypes.CDLL(None), mmap.mmap(-1, 4096)
+at = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(m)))
+good, bad = b"/usr/bin/true\\0", b"/usr/bin/uname\\0"
+flip = os.fork()
+if flip == 0:
+    while True:
+        m[:len(good)] = good
+        m[:len(bad)] = bad
+argv, seen = (ctypes.c_char_p * 2)(b"x", None), set()
+for i in range(150):
+    pid = os.fork()
+    if pid == 0:
+        libc.execve(at, argv, argv)
+        os._exit(7)
+    seen.add(os.waitpid(pid, 0)[1])
+os.kill(flip, 9)
+print("done")
+"""
+
+
+def test_a_path_that_changes_while_it_is_judged_gains_nothing(client):
+    box = new(client, "allow program:/usr/bin", "deny program:/usr/bin/uname")
+    done = run(client, box, f"python3 -c '{RACE}'")
+    assert done["stdout"] == "done\n", done
 
 
 def test_sftp_is_bound_as_a_run_is(client):

@@ -114,6 +114,22 @@ static void check_permit(struct str m)
 	buf_done(&again);
 }
 
+static void check_verdict(const struct guest_frame *f)
+{
+	struct guest_verdict v, again_v;
+	struct guest_frame again_f;
+	struct buf again;
+
+	if (guest_verdict_get(f->payload, &v) < 0)
+		return;
+	buf_init(&again, 2 * GUEST_PAYLOAD_MAX);
+	if (guest_verdict_put(&again, f->id, &v) == 0) {
+		assert(guest_frame_next(buf_str(&again), &again_f) > 0 && guest_verdict_get(again_f.payload, &again_v) == 0);
+		assert(again_v.rule == v.rule && again_v.untold == v.untold && strcmp(again_v.path, v.path) == 0);
+	}
+	buf_done(&again);
+}
+
 static void as_the_guest(struct str in)
 {
 	struct guest_assembly a;
@@ -133,6 +149,8 @@ static void as_the_guest(struct str in)
 			check_op(&f, m);
 		else if (got == 1 && f.type == GUEST_SETUP)
 			check_setup(&f, m);
+		else if (got == 1 && f.type == GUEST_VERDICT)
+			check_verdict(&f);
 		else if (got == 1 && f.type == GUEST_PERMIT)
 			check_permit(m);
 		in.p += n;

@@ -366,6 +366,26 @@ static void a_serial_line_is_synchronised(void **state)
 	assert_true(guest_noise(buf_str(&b), GUEST_READY) > noise);
 }
 
+static void verdicts(void **state)
+{
+	static const struct str bad[] = {
+		{ "\2\1\0\0\0\0\0\0/x\0", 11 }, { "\1\0\0\0\0\0\0\0/x\0", 11 }, { "\1\4\0\0\0\0\0\0/x\0", 11 }, { "\1\1\0\0\0\0\0\0x\0", 10 },
+		{ "\1\1\0\0\0\0\0\0/x", 10 }, { "\1\1\0\0\0\0\0\0/\0x\0", 12 }, { "\1\1\0\0\0\0\0\0", 8 }, { "", 0 },
+	};
+	struct guest_verdict v = { .allowed = true, .kind = 1, .rule = 3, .untold = 70000, .path = "/usr/bin/id" }, got;
+	struct guest_frame f;
+	auto_buf struct buf b;
+
+	(void)state;
+	buf_init(&b, 1000);
+	assert_int_equal(guest_verdict_put(&b, 9, &v), 0);
+	assert_true(guest_frame_next(buf_str(&b), &f) > 0 && f.type == GUEST_VERDICT && f.id == 9);
+	assert_int_equal(guest_verdict_get(f.payload, &got), 0);
+	assert_true(got.allowed && got.kind == 1 && got.rule == 3 && got.untold == 70000 && streq(got.path, v.path));
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		assert_int_equal(guest_verdict_get(bad[i], &got), -EPROTO);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -375,7 +395,7 @@ int main(void)
 		cmocka_unit_test(pieces_must_be_contiguous), cmocka_unit_test(answers_round_trip),
 		cmocka_unit_test(ready_of_another_version), cmocka_unit_test(values_one_by_one),
 		cmocka_unit_test(a_serial_line_is_synchronised), cmocka_unit_test(setup_round_trip),
-		cmocka_unit_test(bad_setups_are_refused),
+		cmocka_unit_test(bad_setups_are_refused),   cmocka_unit_test(verdicts),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

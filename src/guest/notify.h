@@ -1,0 +1,19 @@
+/* What programs are executed where they have rules: the kernel says it of each before it does it (a seccomp notification), and PID 1 tells the
+ * daemon what the rules say. What they deny is refused here already; but Landlock keeps them (confine.h): who asks could change the path
+ * after we have read it, and gains nothing but a wrong line. docs/internals/permissions.md */
+#ifndef CAISSON_GUEST_NOTIFY_H
+#define CAISSON_GUEST_NOTIFY_H
+
+#include "base/util.h"
+
+#include <sys/types.h>
+
+struct guest;
+struct run;
+
+/* Serves the notifications of a run's programs, by the listener that confine_filter_enter gave; takes it. It lasts as long as one of them. */
+void notify_serve(struct guest *g, int listener, uint64_t run);
+/* The first program of a run, which is not asked about (launch.c): path, and whether the kernel has refused it. */
+void notify_first(struct guest *g, uint64_t run, const char *path, bool refused);
+
+#endif
