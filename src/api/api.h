@@ -200,6 +200,10 @@ void execution_resume(struct execution *x);
 void execution_interrupt(struct execution *x); /* as Ctrl-C does; one that still waits ends at once */
 void execution_leave(struct execution *x);     /* no further event; it goes on unless it is stop_on_leave */
 
+/* --- programs that wait to be allowed --- */
+int api_question_list(struct api *a, const struct caller *c, const char *ref, void (*each)(void *ctx, const struct question_view *v), void *ctx, struct err *e);
+int api_question_answer(struct api *a, const struct caller *c, const char *ref, const char *id, bool allowed, struct err *e);
+
 /* --- files, ports: operations inside --- */
 struct api_op;
 /* NULL and e when it can't be begun (no such sandbox, not running). The spec's user and cwd default to the sandbox's. */

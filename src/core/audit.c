@@ -164,6 +164,8 @@ void audit_emit(struct core *c, const char *type, struct sandbox *s, enum sandbo
 {
 	bool state = streq(type, "sandbox.state");
 
+	if (streq(type, "permission.asked")) /* has its own line */
+		return;
 	if (streq(type, "sandbox.deleted"))
 		audit_forget(s);
 	struct audit_line *l = core_audit_begin(c, type, s->row.tenant, s->row.id);
@@ -327,8 +329,10 @@ void audit_secret(struct core *c, const char *id, const struct opener_event *ev)
 	core_audit_end(c);
 }
 
-void audit_permission(void *sandbox, uint64_t run, const struct guest_verdict *v)
+void audit_permission(void *sandbox, uint64_t run, unsigned how, const struct guest_verdict *v)
 {
+	static const char *const hows[GUEST_HOW_END] = { [GUEST_BY_ANSWER] = "as it was answered", [GUEST_BY_TIME] = "nobody answered in time",
+							 [GUEST_BY_TROUBLE] = "what was to be executed could not be made sure of" };
 	static const char *const kinds[PERMIT_KIND_END] = { [PERMIT_PROGRAM] = "program", [PERMIT_READ] = "read", [PERMIT_WRITE] = "write" };
 	struct sandbox *s = sandbox;
 	char *const *rules = s->row.spec.permissions;
@@ -353,7 +357,36 @@ void audit_permission(void *sandbox, uint64_t run, const struct guest_verdict *v
 	audit_text(l, "kind", kinds[v->kind]);
 	audit_text(l, "path", v->path);
 	audit_text(l, "rule", rule);
-	audit_text(l, "reason", rule ? NULL : v->allowed ? "no rule names it" : "no rule allows it");
+	audit_text(l, "reason", hows[how] ? hows[how] : rule ? NULL : v->allowed ? "no rule names it" : "no rule allows it");
+	core_audit_end(s->core);
+}
+
+static void say_question(struct audit_line *l, const struct question_view *v)
+{
+	audit_text(l, "id", v->id);
+	audit_text(l, "run", v->run);
+	audit_text(l, "kind", "program");
+	audit_text(l, "path", v->path);
+	audit_text(l, "rule", v->rule);
+}
+
+void audit_question(struct sandbox *s, const struct question_view *v)
+{
+	if (!may_say(s)) {
+		s->more->untold++;
+		return;
+	}
+	struct audit_line *l = audit_begin(s->core->o.audit, "permission.asked", s->row.tenant);
+	audit_text(l, "sandbox", s->row.id);
+	say_question(l, v);
+	core_audit_end(s->core);
+}
+
+void audit_answer(struct sandbox *s, const struct question_view *v, bool allowed)
+{
+	struct audit_line *l = core_audit_begin(s->core, "permission.answered", s->row.tenant, s->row.id);
+	say_question(l, v);
+	audit_text(l, "verdict", allowed ? "allow" : "deny");
 	core_audit_end(s->core);
 }
 

@@ -187,6 +187,10 @@ void follower_pause(struct follower *f);
 void follower_resume(struct follower *f);
 void follower_free(struct follower *f);
 
+/* --- programs that wait to be allowed (core/permission.c) --- */
+void sandbox_each_question(struct sandbox *s, void (*each)(void *ctx, const struct question_view *v), void *ctx);
+int sandbox_answer(struct sandbox *s, const char *id, bool allowed, struct err *e);
+
 /* --- sessions (core/session.c) --- */
 void session_create(struct sandbox *s, const char *id, const char *cwd, const struct pairs *env, sandbox_done_fn done, void *ctx);
 void session_delete(struct sandbox *s, const char *id, sandbox_done_fn done, void *ctx);

@@ -86,6 +86,7 @@ struct sandbox {
 	struct interpreter *interpreters; /* the same */
 	size_t live_runs;
 	uint64_t oom_kills;        /* seen so far */
+	struct question *questions; /* permission.c */
 	struct more *more;         /* what the audit log has not heard one by one; or NULL */
 	bool carrying;             /* being forked with its memory: nothing is acknowledged (carry.h) */
 	uint64_t shape;            /* which kind of ready sandboxes it is one of (pool.c); 0 = none */
@@ -183,7 +184,13 @@ struct audit_state *audit_state_new(struct core *c);
 void audit_state_free(struct audit_state *st);
 int core_audit_ready(struct core *c, struct err *e); /* for what is new: refused when it could not be recorded */
 /* Of its programs; a link_events.on_verdict. */
-void audit_permission(void *sandbox, uint64_t run, const struct guest_verdict *v);
+void audit_permission(void *sandbox, uint64_t run, unsigned how, const struct guest_verdict *v);
+void audit_question(struct sandbox *s, const struct question_view *v);
+void audit_answer(struct sandbox *s, const struct question_view *v, bool allowed);
+/* permission.c; of struct link_events */
+void permission_on_ask(void *sandbox, uint64_t id, const struct guest_ask *a);
+void permission_on_ask_end(void *sandbox, uint64_t id);
+void permissions_forget(struct sandbox *s); /* the connection is gone */
 void audit_emit(struct core *c, const char *type, struct sandbox *s, enum sandbox_state old, const struct run *r); /* what core_emit tells */
 void audit_secret(struct core *c, const char *id, const struct opener_event *ev); /* what an opener did with one, or would not */
 void audit_say_network(struct audit_line *l, const struct sandbox *s);

@@ -153,6 +153,7 @@ static void drop_link(struct sandbox *s)
 {
 	struct link *l = take_ptr(&s->link);
 
+	permissions_forget(s);
 	s->hello = false;
 	s->ahead_ms = 0;
 	s->hello_deadline_ms = 0;
@@ -249,6 +250,8 @@ const struct link_events sandbox_link_events = {
 	.on_run_end = run_on_end,
 	.on_session_end = session_on_end,
 	.on_verdict = audit_permission,
+	.on_ask = permission_on_ask,
+	.on_ask_end = permission_on_ask_end,
 	.on_closed = on_closed,
 };
 

@@ -501,6 +501,11 @@ void link_run_resize(struct link *l, uint64_t run, uint16_t rows, uint16_t cols)
 	send_plain(l, GUEST_RUN_RESIZE, 0, run, v, sizeof v);
 }
 
+void link_answer(struct link *l, uint64_t ask, bool allowed)
+{
+	send_plain(l, GUEST_ANSWER, 0, ask, &(char){ allowed }, 1);
+}
+
 /* --- sessions --- */
 
 static void session_request(struct link *l, uint8_t type, const struct guest_run_request *req, link_reply_fn done, void *ctx)
@@ -696,10 +701,23 @@ static int take_verdict(struct link *l, const struct guest_frame *f)
 {
 	struct guest_verdict v;
 
-	if (guest_verdict_get(f->payload, &v) < 0)
+	if (guest_verdict_get(f->payload, &v) < 0 || f->channel >= GUEST_HOW_END)
 		return -EPROTO;
 	if (l->ev->on_verdict)
-		l->ev->on_verdict(l->ctx, f->id, &v);
+		l->ev->on_verdict(l->ctx, f->id, f->channel, &v);
+	return 0;
+}
+
+static int take_ask(struct link *l, const struct guest_frame *f)
+{
+	struct guest_ask a;
+
+	if (f->type == GUEST_ASK && guest_ask_get(f->payload, &a) < 0)
+		return -EPROTO;
+	if (f->type == GUEST_ASK && l->ev->on_ask)
+		l->ev->on_ask(l->ctx, f->id, &a);
+	if (f->type == GUEST_ASK_END && l->ev->on_ask_end)
+		l->ev->on_ask_end(l->ctx, f->id);
 	return 0;
 }
 
@@ -719,6 +737,8 @@ static int on_frame(void *ctx, const struct guest_frame *f, struct str message)
 		return take_setup_done(l, f);
 	if (f->type == GUEST_VERDICT)
 		return take_verdict(l, f);
+	if (f->type == GUEST_ASK || f->type == GUEST_ASK_END)
+		return take_ask(l, f);
 	if (!op_frame_type(f->type))
 		return -EPROTO;
 	struct link_op *op;

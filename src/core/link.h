@@ -15,6 +15,7 @@
 
 struct link;
 struct guest_verdict;
+struct guest_ask;
 
 enum { LINK_STDOUT = 1, LINK_STDERR = 2 };
 
@@ -44,8 +45,11 @@ struct link_events {
 	void (*on_run_stdin_room)(void *ctx, uint64_t run); /* link_run_stdin_room() became non-zero again; after an attach: it takes stdin */
 	void (*on_run_end)(void *ctx, uint64_t run, const struct link_run_end *end);
 	void (*on_session_end)(void *ctx, const char *session, int exit_code);
-	void (*on_verdict)(void *ctx, uint64_t run, const struct guest_verdict *v); /* run 0: it belongs to none. The path is a sandbox's text */
 	void (*on_closed)(void *ctx, const struct err *why);
+	/* Of the rules (model/permission.h). run 0: it belongs to none; how: enum guest_verdict_how. Paths are a sandbox's text. */
+	void (*on_verdict)(void *ctx, uint64_t run, unsigned how, const struct guest_verdict *v);
+	void (*on_ask)(void *ctx, uint64_t id, const struct guest_ask *a); /* again after a hello, if it still waits */
+	void (*on_ask_end)(void *ctx, uint64_t id);                        /* it needs no answer any more */
 };
 
 /* Takes fd (also on failure). Says hello; nothing may be asked before on_hello, except run_start and op_open, which may
@@ -63,6 +67,7 @@ void link_tell_time(struct link *l, const char *hostname);
 
 /* What programs that are started from now on may use: valid rules of model/permission.h. Right after link_new. */
 void link_permit(struct link *l, char *const *rules);
+void link_answer(struct link *l, uint64_t ask, bool allowed);
 
 /* --- runs --- */
 /* `env` is the complete environment but for HOME, USER, LOGNAME, SHELL, PATH, which the guest adds from the user's entry

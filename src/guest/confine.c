@@ -137,7 +137,9 @@ struct confine_verdict confine_judge(const struct confine *c, enum permit_kind k
 		if (within(path, r->path) && (!best || n > most || (n == most && r->verdict > best->verdict)))
 			best = r;
 	}
-	return best ? (struct confine_verdict){ best->verdict != PERMIT_DENY, best->number } : (struct confine_verdict){ !named, GUEST_NO_RULE };
+	if (!best)
+		return (struct confine_verdict){ .allowed = !named, .rule = GUEST_NO_RULE };
+	return (struct confine_verdict){ best->verdict != PERMIT_DENY, best->verdict == PERMIT_ASK, best->number };
 }
 
 /* --- the ruleset --- */
@@ -296,8 +298,10 @@ static int make(struct confine *c, struct str rules, bool machine)
 		r = add_rule(c, &p, i);
 	if (r == 0 && machine)
 		r = guard_machine(c);
-	for (size_t i = 0; i < c->rules_n; i++)
+	for (size_t i = 0; i < c->rules_n; i++) {
 		kinds |= 1u << c->rules[i].kind;
+		c->asks |= c->rules[i].verdict == PERMIT_ASK;
+	}
 	if (r < 0)
 		return r;
 	c->notify = kinds & 1u << PERMIT_PROGRAM;

@@ -30,6 +30,7 @@ struct confine {
 	uint16_t filter_n;
 	struct confine_rule rules[CONFINE_RULES_MAX];
 	size_t rules_n;
+	bool asks;          /* there are programs to ask for (hold.h) */
 	bool notify;        /* what is executed is told (notify.h) */
 	uint32_t secret[4]; /* with notify: in the unused arguments of an execve of ours (launch.c), so that PID 1 need not ask itself */
 	char *heard; /* the entries as they came, against hearing them twice */
@@ -47,6 +48,7 @@ int confine_execve(const struct confine *c, const char *path, const char *const 
 
 struct confine_verdict {
 	bool allowed;
+	bool ask;      /* and then only with somebody's word */
 	uint16_t rule; /* that decided, as in struct confine_rule */
 };
 /* What the rules say of a path without symlinks. */

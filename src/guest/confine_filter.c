@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SET_MODE_FILTER = 1, NEW_LISTENER = 8, RET_ALLOW = 0x7fff0000, RET_NOTIFY = 0x7fc00000, RET_ERRNO = 0x00050000 };
+enum { SET_MODE_FILTER = 1, NEW_LISTENER = 8, UNTIL_KILLED = 32, RET_ALLOW = 0x7fff0000, RET_NOTIFY = 0x7fc00000, RET_ERRNO = 0x00050000 };
 enum { LOAD = 0x20, RETURN = 0x06, IF_EQUAL = 0x15, IF_AT_LEAST = 0x35, IF_ANY_BIT = 0x45, AND = 0x54 };
 enum { NOEXEC_SEAL = 8 }; /* of memfd_create, Linux 6.3 */
 enum { LANDLOCK_TRUNCATE = 3 };
@@ -68,6 +68,11 @@ static void refuse_truncation(struct confine *c, long number, int flags_arg)
 /* Notified, but for ours: the secret is in its last two arguments, which no execve looks at, and no program gets to see. */
 static void notify_execve(struct confine *c)
 {
+	verdict(c, SYS_execveat, RET_NOTIFY);
+	if (c->asks) { /* whoever it is */
+		verdict(c, SYS_execve, RET_NOTIFY);
+		return;
+	}
 	put(c, IF_EQUAL, SYS_execve, 0, 10);
 	for (int i = 0; i < 4; i++) {
 		put(c, LOAD, (uint32_t)(offsetof(struct call, args) + 32 + 4 * (size_t)i), 0, 0);
@@ -75,7 +80,6 @@ static void notify_execve(struct confine *c)
 	}
 	put(c, RETURN, RET_ALLOW, 0, 0);
 	put(c, RETURN, RET_NOTIFY, 0, 0);
-	verdict(c, SYS_execveat, RET_NOTIFY);
 }
 
 int confine_execve(const struct confine *c, const char *path, const char *const *argv, const char *const *env)
@@ -119,6 +123,6 @@ int confine_filter_enter(const struct confine *c)
 		const struct instruction *v;
 	} program = { c->filter_n, c->filter };
 
-	long r = syscall(SYS_seccomp, SET_MODE_FILTER, c->notify ? NEW_LISTENER : 0, &program);
+	long r = syscall(SYS_seccomp, SET_MODE_FILTER, c->notify ? NEW_LISTENER | UNTIL_KILLED : 0, &program);
 	return r < 0 ? -errno : (int)r;
 }

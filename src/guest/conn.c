@@ -3,6 +3,7 @@
  * ignored until the next hello. */
 #include "guest/guest.h"
 
+#include "guest/hold.h"
 #include "guest/op.h"
 #include "guest/run.h"
 #include "guest/session.h"
@@ -126,7 +127,7 @@ static int setup_request(struct guest *g, uint64_t id, struct str message)
 
 /* Frames with a payload of fixed length: that length + 1. The others have 0 here and are looked at by who takes them. */
 static const uint8_t fixed_length[GUEST_TYPE_END] = {
-	[GUEST_RUN_TAKE] = 9,     [GUEST_RUN_ATTACH] = 17,  [GUEST_RUN_ACK] = 9,       [GUEST_OP_CREDIT] = 9,  [GUEST_RUN_SIGNAL] = 5, [GUEST_RUN_RESIZE] = 5,
+	[GUEST_RUN_TAKE] = 9,     [GUEST_ANSWER] = 2,          [GUEST_RUN_ATTACH] = 17,  [GUEST_RUN_ACK] = 9,       [GUEST_OP_CREDIT] = 9,  [GUEST_RUN_SIGNAL] = 5, [GUEST_RUN_RESIZE] = 5,
 	[GUEST_RUN_RELEASE] = 1,  [GUEST_RUN_STDIN_EOF] = 1, [GUEST_RUN_CANCEL] = 1, [GUEST_OP_EOF] = 1,     [GUEST_OP_CANCEL] = 1,
 };
 
@@ -175,6 +176,9 @@ static int take_frame(struct guest *g, const struct guest_frame *f, struct str m
 	case GUEST_OP_CREDIT:
 	case GUEST_OP_CANCEL:
 		return op_input(g, f);
+	case GUEST_ANSWER:
+		hold_answer(g, f->id, m.p[0] == 1);
+		return 0;
 	case GUEST_PERMIT:
 		return confine_set(&g->confine, m, g->in_vm);
 	case GUEST_SETUP:
@@ -194,6 +198,8 @@ static int take_frame(struct guest *g, const struct guest_frame *f, struct str m
 	case GUEST_OP_END:
 	case GUEST_SETUP_DONE:
 	case GUEST_VERDICT:
+	case GUEST_ASK:
+	case GUEST_ASK_END:
 	case GUEST_TYPE_END:
 		break;
 	}
@@ -224,6 +230,7 @@ static int take_hello(struct conn *c, const struct guest_frame *f)
 	g->conn = c;
 	c->hello = true;
 	runs_list(g, &c->out);
+	hold_tell_all(g);
 	sessions_tell_ends(g);
 	return 0;
 }

@@ -108,6 +108,28 @@ static bool signal_cgroup(struct groups *gs, const struct group *g, pid_t spare,
 	return found == 0;
 }
 
+bool group_of_process(pid_t pid, char *ret, size_t size)
+{
+	auto_buf struct buf b;
+	char path[40];
+
+	buf_init(&b, 8192);
+	snprintf(path, sizeof path, "/proc/%d/cgroup", (int)pid);
+	load_at(AT_FDCWD, path, &b);
+	if (!b.len || buf_addc(&b, '\0') < 0)
+		return false;
+	const char *at = strstr(b.data, "0::/"); /* v2's line */
+	if (!at || (at != b.data && at[-1] != '\n'))
+		return false;
+	at += strlen("0::/");
+	size_t n = strcspn(at, "\n");
+	if (n < 2 || n >= size || at[0] != 'r' || strspn(at + 1, "0123456789") != n - 1) /* only a run's: none of those is ours to touch else */
+		return false;
+	memcpy(ret, at, n);
+	ret[n] = '\0';
+	return true;
+}
+
 /* --- without cgroups --- */
 
 struct proc {

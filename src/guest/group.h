@@ -36,6 +36,8 @@ bool group_signal(struct groups *gs, const struct group *g, pid_t first, pid_t s
 void group_release(struct groups *gs, struct group *g);
 /* How many processes the kernel has ended for want of memory, where it says so of the whole directory; else 0. */
 uint64_t groups_oom_kills(const struct groups *gs);
+/* The group that a process is in now, as a path in the delegated directory. */
+bool group_of_process(pid_t pid, char *ret, size_t size);
 void groups_tidy(struct groups *gs); /* after the news of ends have been sent */
 void groups_sweep(struct groups *gs); /* tries those that were left */
 

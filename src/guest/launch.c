@@ -24,6 +24,8 @@
  * rights; all descriptors but the program's own are gone before a path of the tenant's choice is followed, so that
  * /proc/self/fd leads nowhere; the directory is entered with the user's rights. */
 
+enum { REPORT_FD = 62 };
+
 static const char *env_value(const char *const *env, const char *name)
 {
 	size_t n = strlen(name);
@@ -46,23 +48,33 @@ static void close_from(unsigned first, unsigned last)
 
 static int arrange_fds(const struct launch *l)
 {
+	unsigned keep[2], n = 0;
+
 	/* PID 1 keeps 0 to 2 occupied, so no source is overwritten before its turn */
 	for (int i = 0; i < 3; i++)
 		if (dup2(l->fds[i], i) < 0)
 			return -errno;
-	if (l->extra < 0) {
-		close_from(3, UINT_MAX);
-		return 0;
-	}
-	if (l->extra == l->extra_to) {
-		if (fcntl(l->extra, F_SETFD, 0) < 0)
+	if (l->extra >= 0) {
+		if (l->extra == l->extra_to ? fcntl(l->extra, F_SETFD, 0) < 0 : dup2(l->extra, l->extra_to) < 0)
 			return -errno;
-	} else if (dup2(l->extra, l->extra_to) < 0) {
-		return -errno;
+		keep[n++] = (unsigned)l->extra_to;
 	}
-	if (l->extra_to > 3)
-		close_from(3, (unsigned)l->extra_to - 1);
-	close_from((unsigned)l->extra_to + 1, UINT_MAX);
+	if (l->asked) { /* until the exec */
+		if (dup3(l->report, REPORT_FD, O_CLOEXEC) < 0)
+			return -errno;
+		keep[n++] = REPORT_FD;
+	}
+	if (n == 2 && keep[0] > keep[1]) {
+		keep[1] = keep[0];
+		keep[0] = REPORT_FD;
+	}
+	unsigned first = 3;
+	for (unsigned i = 0; i < n; i++) {
+		if (keep[i] > first)
+			close_from(first, keep[i] - 1);
+		first = keep[i] + 1;
+	}
+	close_from(first, UINT_MAX);
 	return 0;
 }
 
@@ -83,7 +95,7 @@ static int hand_over(int to, int fd)
 		char bytes[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
 	} control = { .bytes = { 0 } };
-	struct iovec v = { &(char){ 0 }, 1 };
+	struct iovec v = { (int[2]){ LAUNCH_OK, 0 }, 2 * sizeof(int) };
 	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes };
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 
@@ -94,17 +106,16 @@ static int hand_over(int to, int fd)
 	return sendmsg(to, &m, MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-/* Only what the child has sent by now: it has. */
-static int take_over(int from)
+/* A message with no descriptor is the report of somebody who did not get that far: left in said. */
+static int take_over(int from, int said[2])
 {
 	union {
 		char bytes[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
 	} control;
-	char byte;
-	struct iovec v = { &byte, 1 };
+	struct iovec v = { said, 2 * sizeof *said };
 	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes };
-	struct cmsghdr *c = recvmsg(from, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+	struct cmsghdr *c = recvmsg(from, &m, MSG_CMSG_CLOEXEC) > 0 ? CMSG_FIRSTHDR(&m) : NULL;
 	int fd = -EBADF;
 
 	if (c && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof fd))
@@ -124,7 +135,7 @@ static int set_up(struct launch *l)
 		return -errno;
 	l->stage = LAUNCH_CONFINE; /* while there is a descriptor of the rules */
 	int r, listener = confine_enter(l->confine, &r);
-	if (r < 0 || (listener >= 0 && (r = hand_over(l->listener_to, listener)) < 0))
+	if (r < 0 || (listener >= 0 && (r = hand_over(l->report, listener)) < 0))
 		return r;
 	l->stage = LAUNCH_SETUP;
 	r = l->pty ? take_terminal(l) : 0;
@@ -220,6 +231,24 @@ static void become_sftp(struct launch *l)
 	_exit(126); /* seen by nobody if there is one */
 }
 
+/* Where programs have to be asked for, the first one may be one of them, and PID 1, who asks, can't wait for its exec. So the child is a fork,
+ * which tells how it went up to there, and says itself what went wrong later. */
+static void tell_so_far(const struct launch *l, enum launch_stage stage, int errnum)
+{
+	const int said[2] = { (int)stage, errnum };
+
+	if (l->asked)
+		(void)!send(stage > LAUNCH_CONFINE || stage == LAUNCH_OK ? REPORT_FD : l->report, said, sizeof said, MSG_NOSIGNAL);
+}
+
+static void say_not_run(const struct launch *l)
+{
+	const char *name = l->argv[0];
+
+	if (l->asked)
+		dprintf(STDERR_FILENO, "%.1000s: %s\n", name, l->errnum == ENOENT && !strchr(name, '/') ? "command not found" : strerror(l->errnum));
+}
+
 static void __attribute__((noreturn, noinline)) child(struct launch *l, const char **by_sh)
 {
 	sigset_t none;
@@ -237,13 +266,44 @@ static void __attribute__((noreturn, noinline)) child(struct launch *l, const ch
 	l->stage = LAUNCH_EXEC;
 	sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL); /* the child's own; handlers there are none, so exec starts clean */
+	tell_so_far(l, LAUNCH_OK, 0);
+	if (streq(l->argv[0], GUEST_ARGV0_SFTP) && l->asked)
+		_exit(sftp_main());
 	if (streq(l->argv[0], GUEST_ARGV0_SFTP))
 		become_sftp(l);
 	l->errnum = search_and_exec(l, by_sh);
+	say_not_run(l);
 	_exit(l->errnum == ENOENT || l->errnum == ENOTDIR ? 127 : 126);
 failed:
 	l->errnum = -r;
+	tell_so_far(l, l->stage, -r);
 	_exit(125);
+}
+
+static pid_t launch_asked(struct launch *l, const char **by_sh)
+{
+	int pair[2], said[2] = { LAUNCH_OK, 0 };
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return -errno;
+	l->report = pair[1];
+	pid_t pid = fork();
+	int failed = pid < 0 ? errno : 0;
+	if (pid == 0)
+		child(l, by_sh);
+	close_fd(pair[1]);
+	if (pid > 0 && (l->listener = take_over(pair[0], said)) >= 0)
+		(void)!recv(pair[0], said, sizeof said, 0); /* nothing: it was killed, as its status will say */
+	close_fd(pair[0]);
+	l->stage = (enum launch_stage)said[0];
+	l->errnum = said[1];
+	if (pid < 0)
+		return -failed;
+	if (l->stage == LAUNCH_OK)
+		return pid;
+	(void)waitpid(pid, NULL, 0);
+	l->listener = close_fd(l->listener);
+	return -l->errnum;
 }
 
 pid_t launch(struct launch *l)
@@ -258,18 +318,24 @@ pid_t launch(struct launch *l)
 	l->stage = LAUNCH_OK;
 	l->errnum = 0;
 	l->listener = -EBADF;
+	l->asked = l->confine->asks;
+	if (l->asked) {
+		pid_t forked = launch_asked(l, by_sh);
+		free(by_sh);
+		return forked;
+	}
 	int pair[2] = { -EBADF, -EBADF };
-	bool paired = !l->confine->notify || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0;
-	l->listener_to = pair[1];
+	bool paired = !l->confine->notify || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0;
+	l->report = pair[1];
 	pid_t pid = paired ? vfork() : -1;
 	if (pid == 0)
 		child(l, by_sh);
 	int failed = pid < 0 ? errno : 0;
 	free(by_sh);
+	close_fd(pair[1]); /* the child is past it: what it had to send is there, or the end */
 	if (pid > 0 && pair[0] >= 0)
-		l->listener = take_over(pair[0]);
+		l->listener = take_over(pair[0], (int[2]){ 0 });
 	close_fd(pair[0]);
-	close_fd(pair[1]);
 	if (pid < 0)
 		return -failed;
 	if (l->pid) { /* who made it has exited, and is in no table */

@@ -28,7 +28,8 @@ struct launch {
 	int cgroup_procs;         /* or unset. Borrowed */
 	struct rlimit files;      /* RLIMIT_NOFILE of the program: PID 1 has raised its own */
 	/* filled in: */
-	int listener_to;          /* while it starts */
+	int report;               /* while it starts: where the child tells us what we can't see */
+	bool asked;               /* it is a fork: an exec that fails is not known here, but said by it */
 	enum launch_stage stage;  /* where it stopped, LAUNCH_OK = it runs */
 	int errnum;
 	pid_t pid;                /* when it is not the child itself */

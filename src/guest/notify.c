@@ -1,6 +1,7 @@
 #include "guest/notify.h"
 
 #include "guest/guest.h"
+#include "guest/hold.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -42,13 +43,13 @@ struct listener {
 
 /* --- telling --- */
 
-static void tell(struct guest *g, uint64_t run, const char *path, const struct confine_verdict *v)
+void notify_tell(struct guest *g, uint64_t run, const char *path, const struct confine_verdict *v, enum guest_verdict_how how)
 {
 	static uint32_t untold;
 	struct buf *out = guest_out(g);
 	struct guest_verdict say = { .allowed = v->allowed, .kind = PERMIT_PROGRAM, .rule = v->rule, .untold = untold, .path = path };
 
-	if (!out || out->len > OUT_HIGH || guest_verdict_put(out, run, &say) < 0)
+	if (!out || out->len > OUT_HIGH || guest_verdict_put(out, run, how, &say) < 0)
 		untold += untold < UINT32_MAX;
 	else
 		untold = 0;
@@ -110,35 +111,116 @@ static bool name_of(int fd, char ret[static PATH_MAX])
 	return n > 0 && ret[0] == '/';
 }
 
-/* 1 and its name; 0: there is nothing that could be executed, as the kernel will say. */
-static int look(const struct question *q, char ret[static PATH_MAX])
+static bool look_as_process(uint32_t pid)
 {
 	char name[40];
 	struct stat st;
 
-	snprintf(name, sizeof name, "/proc/%u", q->pid);
+	snprintf(name, sizeof name, "/proc/%u", pid);
 	if (stat(name, &st) < 0)
-		return 0;
+		return false;
 	look_as(st.st_uid, st.st_gid);
+	return true;
+}
+
+/* False: there is nothing that could be executed, as the kernel will say; or we may not see it. */
+static bool look(const struct question *q, char ret[static PATH_MAX], struct stat *ret_st)
+{
+	if (!look_as_process(q->pid))
+		return false;
 	auto_fd int fd = open_meant(q);
 	look_as(0, 0);
-	return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_mode & 0111 && name_of(fd, ret);
+	return fd >= 0 && fstat(fd, ret_st) == 0 && S_ISREG(ret_st->st_mode) && ret_st->st_mode & 0111 && name_of(fd, ret);
+}
+
+bool notify_program(pid_t pid, char *ret_path, struct stat *ret)
+{
+	char name[40];
+
+	snprintf(name, sizeof name, "/proc/%d/exe", (int)pid);
+	if (!look_as_process((uint32_t)pid))
+		return false;
+	auto_fd int fd = open(name, O_PATH | O_CLOEXEC);
+	look_as(0, 0);
+	return fd >= 0 && fstat(fd, ret) == 0 && name_of(fd, ret_path);
 }
 
 /* --- answering --- */
 
+static bool load(uint32_t pid, const char *file, char ret[static 4096])
+{
+	char name[40];
+
+	snprintf(name, sizeof name, "/proc/%u/%s", pid, file);
+	auto_fd int fd = open(name, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, ret, 4095);
+	ret[MAX(n, 0)] = '\0';
+	return n > 0;
+}
+
+bool notify_forked_only(pid_t pid)
+{
+	enum { FORKED_NO_EXEC = 0x40 }; /* PF_FORKNOEXEC, which the kernel shows to everybody */
+	char text[4096];
+	const char *at = load((uint32_t)pid, "stat", text) ? strrchr(text, ')') : NULL; /* its name may hold anything */
+	unsigned long flags = 0;
+
+	return at && sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %lu", &flags) == 1 && flags & FORKED_NO_EXEC;
+}
+
+/* The process of a thread: what executes is the thread, and becomes it. */
+static pid_t process_of(uint32_t thread)
+{
+	static const char key[] = "\nTgid:";
+	char text[4096];
+	const char *at = load(thread, "status", text) ? strstr(text, key) : NULL;
+
+	return at ? (pid_t)strtol(at + strlen(key), NULL, 10) : 0;
+}
+
+static bool answer(int listener, const struct answer *a)
+{
+	return ioctl(listener, SEND, a) == 0;
+}
+
+void notify_refuse(int listener, uint64_t notice)
+{
+	(void)answer(listener, &(struct answer){ .id = notice, .error = -EACCES });
+}
+
+bool notify_continue(int listener, uint64_t notice)
+{
+	return answer(listener, &(struct answer){ .id = notice, .flags = ANSWER_CONTINUE });
+}
+
+bool notify_valid(int listener, uint64_t notice)
+{
+	return ioctl(listener, STILL_VALID, &notice) == 0;
+}
+
 static void judge(struct listener *l, const struct question *q)
 {
-	struct answer a = { .id = q->id, .flags = ANSWER_CONTINUE };
+	struct guest *g = l->g;
+	struct holding h = { g, l->w.fd, q->id, process_of(q->pid), l->run };
 	char path[PATH_MAX];
+	struct stat what;
+	bool seen = look(q, path, &what);
 
-	if (look(q, path) && ioctl(l->w.fd, STILL_VALID, &q->id) == 0) {
-		struct confine_verdict v = confine_judge(&l->g->confine, PERMIT_PROGRAM, path);
-		tell(l->g, l->run, path, &v);
-		if (!v.allowed)
-			a = (struct answer){ .id = q->id, .error = -EACCES };
+	if (!notify_valid(l->w.fd, q->id) || h.pid <= 1)
+		return;
+	struct confine_verdict v = seen ? confine_judge(&g->confine, PERMIT_PROGRAM, path) : (struct confine_verdict){ .allowed = true };
+	if (v.ask) {
+		hold_ask(&h, path, &v, &what);
+		return;
 	}
-	(void)ioctl(l->w.fd, SEND, &a); /* who asked may have gone */
+	if (seen)
+		notify_tell(g, l->run, path, &v, GUEST_BY_RULE);
+	if (!v.allowed)
+		notify_refuse(l->w.fd, q->id);
+	else if (g->confine.asks)
+		hold_check(&h, !seen);
+	else
+		(void)notify_continue(l->w.fd, q->id);
 }
 
 static void listener_ready(struct watch *w, uint32_t events)
@@ -150,6 +232,7 @@ static void listener_ready(struct watch *w, uint32_t events)
 		if (ioctl(w->fd, RECEIVE, &q) == 0)
 			judge(l, &q);
 	} else if (events & (EPOLLHUP | EPOLLERR)) { /* nobody is left who could ask */
+		hold_forget(l->g, w->fd);
 		watch_close(&l->g->loop, w);
 		free(l);
 	}
@@ -171,5 +254,5 @@ void notify_first(struct guest *g, uint64_t run, const char *path, bool refused)
 		return;
 	struct confine_verdict v = confine_judge(&g->confine, PERMIT_PROGRAM, real);
 	v.allowed = v.allowed && !refused;
-	tell(g, run, real, &v);
+	notify_tell(g, run, real, &v, GUEST_BY_RULE);
 }

@@ -4,12 +4,22 @@
 #ifndef CAISSON_GUEST_NOTIFY_H
 #define CAISSON_GUEST_NOTIFY_H
 
-#include "base/util.h"
+#include "guest/confine.h"
+#include "wire/guest.h"
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 struct guest;
 struct run;
+
+/* How hold.c answers, and looks. */
+void notify_refuse(int listener, uint64_t notice);
+bool notify_continue(int listener, uint64_t notice); /* false: who asked has gone */
+bool notify_valid(int listener, uint64_t notice);
+bool notify_program(pid_t pid, char *ret_path, struct stat *ret); /* what a process runs; path of PATH_MAX */
+bool notify_forked_only(pid_t pid); /* it has executed nothing since it was forked */
+void notify_tell(struct guest *g, uint64_t run, const char *path, const struct confine_verdict *v, enum guest_verdict_how how);
 
 /* Serves the notifications of a run's programs, by the listener that confine_filter_enter gave; takes it. It lasts as long as one of them. */
 void notify_serve(struct guest *g, int listener, uint64_t run);

@@ -13,7 +13,7 @@ struct follower_events {
 struct event_view {
 	uint64_t seq;
 	uint64_t at_ms;
-	const char *type;              /* "sandbox.created" "sandbox.state" "sandbox.deleted" "run.started" "run.ended" */
+	const char *type;              /* "sandbox.created" "sandbox.state" "sandbox.deleted" "run.started" "run.ended" "permission.asked" */
 	const struct sandbox_view *sandbox;
 	enum sandbox_state old_state;  /* for sandbox.state */
 	const struct run_view *run;    /* for run.* */

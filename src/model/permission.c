@@ -41,8 +41,8 @@ int permission_parse(const char *text, struct permit *ret, struct err *e)
 	if (kind == METHOD)
 		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "permissions: %s: methods are looked at where a secret is used: use the methods of a secret",
 		               QUOTE(text));
-	if (verdict == PERMIT_ASK)
-		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "permissions: %s: nothing would ask: allow or deny it", QUOTE(text));
+	if (verdict == PERMIT_ASK && kind != PERMIT_PROGRAM)
+		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "permissions: %s: only programs can be asked about: allow or deny it", QUOTE(text));
 	if (path[0] != '/' || strlen(path) > PERMIT_PATH_MAX)
 		return err_set(e, ERR_INVALID, EINVAL, "permissions: %s: give an absolute path of at most %d bytes", QUOTE(text), PERMIT_PATH_MAX);
 	*ret = (struct permit){ (enum permit_verdict)verdict, (enum permit_kind)kind, path };

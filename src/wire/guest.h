@@ -68,6 +68,7 @@ enum guest_type {
 	GUEST_SETUP,          /* request; id = serial. Only to the guest of a virtual machine */
 	GUEST_RUN_TAKE,       /* u64 time limit in ms: the run begins now */
 	GUEST_PERMIT,         /* request: entries of wire/permit.h; programs started from now on may do no more */
+	GUEST_ANSWER,         /* id = question; u8 1 = allowed */
 	/* both ways */
 	GUEST_OP_DATA = 24,   /* bytes */
 	GUEST_OP_EOF,
@@ -86,7 +87,9 @@ enum guest_type {
 	GUEST_OP_VALUES,
 	GUEST_OP_END,         /* struct guest_result */
 	GUEST_SETUP_DONE,     /* struct guest_result */
-	GUEST_VERDICT,        /* id = run, 0 = it belongs to none; struct guest_verdict */
+	GUEST_VERDICT,        /* id = run, 0 = it belongs to none; channel = enum guest_verdict_how; struct guest_verdict */
+	GUEST_ASK,            /* id = question; struct guest_ask */
+	GUEST_ASK_END,        /* id = question: it needs no answer any more */
 	GUEST_TYPE_END
 };
 enum { GUEST_STDOUT = 1, GUEST_STDERR = 2 };
@@ -231,6 +234,7 @@ int guest_session_end_put(struct buf *out, int32_t exit_code, const char *sessio
 int guest_session_end_get(struct str payload, int32_t *ret_exit_code, const char **ret_session);
 
 enum { GUEST_NO_RULE = 0xffff };
+enum guest_verdict_how { GUEST_BY_RULE, GUEST_BY_ANSWER, GUEST_BY_TIME /* nobody answered */, GUEST_BY_TROUBLE, GUEST_HOW_END };
 struct guest_verdict { /* what the rules of PERMIT said of something that a program meant to do */
 	bool allowed;
 	uint8_t kind;    /* enum permit_kind */
@@ -238,8 +242,17 @@ struct guest_verdict { /* what the rules of PERMIT said of something that a prog
 	uint32_t untold; /* verdicts before this one that were not told */
 	const char *path;
 };
-int guest_verdict_put(struct buf *out, uint64_t run, const struct guest_verdict *v);
+int guest_verdict_put(struct buf *out, uint64_t run, enum guest_verdict_how how, const struct guest_verdict *v);
 int guest_verdict_get(struct str payload, struct guest_verdict *ret);
+
+struct guest_ask { /* a program that waits to be allowed */
+	uint64_t run;     /* or 0 */
+	uint32_t left_ms; /* then it is denied */
+	uint16_t rule;
+	const char *path;
+};
+int guest_ask_put(struct buf *out, uint64_t id, const struct guest_ask *a);
+int guest_ask_get(struct str payload, struct guest_ask *ret);
 
 struct guest_info {
 	uint64_t size;

@@ -205,6 +205,91 @@ def test_a_path_that_changes_while_it_is_judged_gains_nothing(client):
     assert done["stdout"] == "done\n", done
 
 
+def waiting(client, box):
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        items = client.get(f"/v1/sandboxes/{box['id']}/permissions").json["items"]
+        if items:
+            return items
+        time.sleep(0.05)
+    raise AssertionError("nobody asks")
+
+
+def begin(client, box, **what):
+    r = client.post(f"/v1/sandboxes/{box['id']}/runs", {"detach": True, **what})
+    assert r.status in (200, 201, 202), r
+    return r.json["id"]
+
+
+def ended(client, box, run_id):
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        r = client.get(f"/v1/sandboxes/{box['id']}/runs/{run_id}").json
+        if r["state"] not in ("queued", "running"):
+            return r
+        time.sleep(0.05)
+    raise AssertionError("it does not end")
+
+
+def answer(client, box, item, verdict):
+    return client.post(f"/v1/sandboxes/{box['id']}/permissions/{item['id']}", {"verdict": verdict})
+
+
+ASK = ("allow program:/usr/bin", "ask program:/usr/bin/id")
+
+
+def test_what_is_asked_for_waits_for_its_answer(client):
+    box = new(client, *ASK)
+    assert run(client, box, "true && /bin/true; echo $?")["stdout"] == "0\n"
+    number = begin(client, box, shell="id -u; echo $?; cd /usr/bin; ./id -u; echo $?")
+    item = waiting(client, box)[0]
+    assert (item["run"], item["path"], item["rule"], item["kind"]) == (number, "/usr/bin/id", ASK[1], "program")
+    assert client.get(f"/v1/sandboxes/{box['id']}/runs/{number}").json["state"] == "running"
+    assert answer(client, box, {"id": "x"}, "allow").status == 404 and answer(client, box, item, "perhaps").status == 400
+    assert answer(client, box, item, "allow").status == 204
+    assert answer(client, box, item, "deny").status == 404
+    assert answer(client, box, waiting(client, box)[0], "deny").status == 204
+    done = ended(client, box, number)
+    assert done["stdout"] == "1000\n0\n126\n" and "ermission denied" in done["stderr"], done
+    items = [l for l in client.get("/v1/audit", {"sandbox": box["id"], "limit": 1000}).json["items"] if l.get("path") == "/usr/bin/id"]
+    assert [l["type"].split(".")[1] for l in items] == ["asked", "answered", "allowed", "asked", "answered", "denied"], items
+    assert items[1]["verdict"] == "allow" and items[1]["key"] and items[5]["reason"] == "as it was answered"
+
+
+def test_the_first_program_of_a_run_is_asked_for_too(client):
+    box = new(client, *ASK)
+    for verdict, code in (("allow", 0), ("deny", 137)):
+        number = begin(client, box, argv=["id", "-u"])
+        assert answer(client, box, waiting(client, box)[0], verdict).status == 204
+        assert ended(client, box, number)["exit_code"] == code
+    done = client.post(f"/v1/sandboxes/{box['id']}/runs", {"argv": ["not-here"]}).json
+    assert done["exit_code"] == 127 and "command not found" in done["stderr"], done
+    assert client.post(f"/v1/sandboxes/{box['id']}/runs", {"argv": ["true"], "cwd": "/not-here"}).json["state"] == "failed"
+
+
+def test_an_answer_is_for_the_file_that_was_asked_for(client):
+    """Whoever changes the path meanwhile runs nothing."""
+    box = new(client, *ASK)
+    number = begin(client, box, shell="ln -s /usr/bin/true /tmp/x; ln -sf /usr/bin/id /tmp/x; /tmp/x -u; echo $?")
+    item = waiting(client, box)[0]
+    assert item["path"] == "/usr/bin/id"
+    run(client, box, "ln -sf /usr/bin/uname /tmp/y; mv -T /tmp/y /tmp/x")
+    assert answer(client, box, item, "allow").status == 204
+    assert ended(client, box, number)["stdout"] in ("Linux\n0\n", "137\n")
+
+
+def test_a_run_that_waits_can_be_canceled(client):
+    box = new(client, *ASK)
+    number = begin(client, box, shell="id")
+    waiting(client, box)
+    assert client.delete(f"/v1/sandboxes/{box['id']}/runs/{number}").status in (200, 202, 204)
+    assert ended(client, box, number)["canceled"]
+    end = time.monotonic() + 30
+    while client.get(f"/v1/sandboxes/{box['id']}/permissions").json["items"] and time.monotonic() < end:
+        time.sleep(0.05)
+    assert client.get(f"/v1/sandboxes/{box['id']}/permissions").json["items"] == []
+
+
 def test_sftp_is_bound_as_a_run_is(client):
     box = new(client, *SHELL, "deny read:/etc/passwd")
     hello = bytes([0, 0, 0, 5, 1, 0, 0, 0, 3])
@@ -226,7 +311,7 @@ def test_sftp_is_bound_as_a_run_is(client):
         (["allow program:bin"], 400, "absolute"),
         (["permit program:/bin"], 400, "allow, ask or deny"),
         (["allow read:/x"] * 65, 400, "64"),
-        (["ask read:/etc"], 422, "ask"),
+        (["ask read:/etc"], 422, "only programs"),
         (["allow host:example.org"], 422, "network"),
         (["allow method:GET"], 422, "secret"),
         ("allow read:/x", 400, "permissions"),

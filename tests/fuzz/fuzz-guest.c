@@ -123,7 +123,7 @@ static void check_verdict(const struct guest_frame *f)
 	if (guest_verdict_get(f->payload, &v) < 0)
 		return;
 	buf_init(&again, 2 * GUEST_PAYLOAD_MAX);
-	if (guest_verdict_put(&again, f->id, &v) == 0) {
+	if (guest_verdict_put(&again, f->id, GUEST_BY_RULE, &v) == 0) {
 		assert(guest_frame_next(buf_str(&again), &again_f) > 0 && guest_verdict_get(again_f.payload, &again_v) == 0);
 		assert(again_v.rule == v.rule && again_v.untold == v.untold && strcmp(again_v.path, v.path) == 0);
 	}

@@ -378,7 +378,7 @@ static void verdicts(void **state)
 
 	(void)state;
 	buf_init(&b, 1000);
-	assert_int_equal(guest_verdict_put(&b, 9, &v), 0);
+	assert_int_equal(guest_verdict_put(&b, 9, GUEST_BY_RULE, &v), 0);
 	assert_true(guest_frame_next(buf_str(&b), &f) > 0 && f.type == GUEST_VERDICT && f.id == 9);
 	assert_int_equal(guest_verdict_get(f.payload, &got), 0);
 	assert_true(got.allowed && got.kind == 1 && got.rule == 3 && got.untold == 70000 && streq(got.path, v.path));

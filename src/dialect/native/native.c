@@ -68,6 +68,9 @@ static const struct route routes[] = {
 	{ .method = "POST", .pattern = FILES "/chmod", .body = BODY_BUFFER, .handle = native_file_chmod },
 	{ .method = "POST", .pattern = FILES "/replace", .body = BODY_BUFFER, .handle = native_file_replace },
 
+	{ .method = "GET", .pattern = SANDBOX "/permissions", .handle = native_permission_list },
+	{ .method = "POST", .pattern = SANDBOX "/permissions/{permission}", .body = BODY_BUFFER, .handle = native_permission_answer },
+
 	{ .method = "GET", .pattern = SANDBOX "/ports", .handle = native_port_list },
 	{ .method = "*", .pattern = SANDBOX "/ports/{port}/proxy", .body = BODY_STREAM, .websocket = true, .handle = native_port_proxy, .tag = ROUTE_PROXY },
 	{ .method = "*", .pattern = SANDBOX "/ports/{port}/proxy/{path*}", .body = BODY_STREAM, .websocket = true, .handle = native_port_proxy,

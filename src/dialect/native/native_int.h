@@ -148,6 +148,8 @@ void native_run_attach(struct request *r, void *dialect);
 void native_run_stdin(struct request *r, void *dialect);
 void native_run_signal(struct request *r, void *dialect);
 void native_run_resize(struct request *r, void *dialect);
+void native_permission_list(struct request *r, void *dialect);
+void native_permission_answer(struct request *r, void *dialect);
 void native_session_create(struct request *r, void *dialect);
 void native_session_list(struct request *r, void *dialect);
 void native_session_get(struct request *r, void *dialect);

@@ -1,0 +1,95 @@
+/* Programs that wait for somebody's word (rules "ask program:..."). The guest holds them, and denies what nobody answers in time; here is only
+ * the list. It lives as long as the connection: the guest tells a daemon that comes back what still waits. What a sandbox can cause is
+ * bounded: so many questions at once, and lines of the log as all else. */
+#include "core/core_int.h"
+#include "wire/guest.h"
+
+#include <errno.h>
+
+enum { QUESTIONS_MAX = 256 };
+
+struct question {
+	uint64_t id;
+	struct question_view view;
+	struct question *next;
+	char run[32];
+};
+
+static struct question **find(struct sandbox *s, uint64_t id)
+{
+	struct question **at = &s->questions;
+
+	while (*at && (*at)->id != id)
+		at = &(*at)->next;
+	return at;
+}
+
+static void forget(struct question **at)
+{
+	struct question *q = *at;
+
+	*at = q->next;
+	free((char *)(uintptr_t)q->view.path);
+	free(q);
+}
+
+void permissions_forget(struct sandbox *s)
+{
+	while (s->questions)
+		forget(&s->questions);
+}
+
+void permission_on_ask(void *sandbox, uint64_t id, const struct guest_ask *a)
+{
+	struct sandbox *s = sandbox;
+	size_t n = 0;
+
+	for (struct question *q = s->questions; q; q = q->next)
+		n++;
+	if (n >= QUESTIONS_MAX || *find(s, id))
+		return;
+	struct question *q = xcalloc(1, sizeof *q);
+	q->id = id;
+	snprintf(q->run, sizeof q->run, "run_%llu", (unsigned long long)a->run);
+	snprintf(q->view.id, sizeof q->view.id, "%llu", (unsigned long long)id);
+	q->view.run = a->run ? q->run : NULL;
+	q->view.path = xstrdup(a->path);
+	for (size_t i = 0; s->row.spec.permissions && s->row.spec.permissions[i]; i++)
+		if (i == a->rule)
+			q->view.rule = s->row.spec.permissions[i];
+	q->view.asked_ms = now_unix_ms();
+	q->view.until_ms = q->view.asked_ms + a->left_ms;
+	*find(s, id) = q;
+	audit_question(s, &q->view);
+	core_emit(s->core, "permission.asked", s, s->row.state, NULL);
+}
+
+void permission_on_ask_end(void *sandbox, uint64_t id)
+{
+	struct sandbox *s = sandbox;
+	struct question **at = find(s, id);
+
+	if (*at)
+		forget(at);
+}
+
+void sandbox_each_question(struct sandbox *s, void (*each)(void *ctx, const struct question_view *v), void *ctx)
+{
+	for (struct question *q = s->questions; q; q = q->next)
+		each(ctx, &q->view);
+}
+
+int sandbox_answer(struct sandbox *s, const char *id, bool allowed, struct err *e)
+{
+	uint64_t number = 0;
+	struct question **at = parse_u64(str_of(id), UINT64_MAX, &number) == 0 ? find(s, number) : NULL;
+
+	if (!at || !*at)
+		return err_set(e, ERR_NOT_FOUND, ENOENT, "no question '%.40s' waits for an answer", id);
+	if (!s->link || !link_is_open(s->link))
+		return err_set(e, ERR_UNAVAILABLE, EPIPE, "there is no connection to the sandbox's guest");
+	audit_answer(s, &(*at)->view, allowed);
+	link_answer(s->link, number, allowed);
+	forget(at);
+	return 0;
+}
