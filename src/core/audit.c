@@ -436,7 +436,7 @@ void audit_op(struct sandbox *s, const struct op_spec *spec, struct link_op *op)
 		}
 		return;
 	}
-	if ((size_t)spec->kind >= ARRAY_LEN(types) || !types[spec->kind])
+	if (spec->unasked || (size_t)spec->kind >= ARRAY_LEN(types) || !types[spec->kind])
 		return;
 	struct transfer *t = xcalloc(1, sizeof *t);
 	*t = (struct transfer){ .core = s->core, .type = types[spec->kind], .path = xstrdup(spec->path), .path2 = xstrdup(spec->path2) };

@@ -161,7 +161,7 @@ static void put_file(struct installing *i, const char *user, const char *path, u
 {
 	free(i->text);
 	i->text = text_take;
-	begin_op(i, &(struct op_spec){ .kind = OP_WRITE, .user = user, .path = path, .mode = mode, .has_mode = true, .flags = flags });
+	begin_op(i, &(struct op_spec){ .kind = OP_WRITE, .user = user, .path = path, .mode = mode, .has_mode = true, .flags = flags, .unasked = true });
 }
 
 /* The next thing to do in this step; when there is none, the first of the next step. */
@@ -188,7 +188,7 @@ static void next(struct installing *i)
 	case READ_BUNDLE:
 		buf_reset(&i->read);
 		free(take_ptr(&i->text));
-		begin_op(i, &(struct op_spec){ .kind = OP_READ, .user = ROOT, .path = bundles[i->at] });
+		begin_op(i, &(struct op_spec){ .kind = OP_READ, .user = ROOT, .path = bundles[i->at], .unasked = true });
 		break;
 	case APPEND:
 		put_file(i, ROOT, bundles[i->at], 0644, OP_F_APPEND | OP_F_PARENTS, xasprintf("\n%s", a->pem));

@@ -36,6 +36,7 @@ struct op_spec {
 	uint64_t offset, length;
 	uint16_t port;
 	const char *cwd;       /* for a relative path; NULL = the user's work directory */
+	bool unasked;          /* preparation that is nobody's transfer: no line of the audit log */
 };
 struct op_events {
 	void (*on_info)(void *ctx, const struct file_info *info);                     /* STAT LIST READ */

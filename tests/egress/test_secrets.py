@@ -141,6 +141,9 @@ def test_secret_arrives_and_is_never_seen(w):
               "    r = c.getresponse(); r.read(); assert r.status == 200, r.status\n")
         assert [t.up.field("Authorization", -k) for k in (3, 2, 1)] == ["Bearer " + CANARY, None, "Bearer " + CANARY]
         assert t.up.bodies[-2].decode() == t.made["placeholder"]
+        # how the sandbox was prepared for it is nobody's transfer of files
+        types = [x["type"] for x in w.request("GET", f"/v1/audit?limit=1000&sandbox={t.box.id}")[1]["items"]]
+        assert "secret.used" in types and not [x for x in types if x.startswith("file.")], types
 
 
 def test_secret_to_a_host_that_has_only_ipv6(w):
