@@ -17,5 +17,10 @@ int api_question_answer(struct api *a, const struct caller *c, const char *ref, 
 {
 	struct sandbox *s = api_lookup(a, c, ref, e);
 
-	return s ? sandbox_answer(s, id, allowed, e) : -ENOENT;
+	if (!s)
+		return -ENOENT;
+	api_act(a, c);
+	int rc = sandbox_answer(s, id, allowed, e);
+	api_act(a, NULL);
+	return rc;
 }

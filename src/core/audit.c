@@ -23,8 +23,8 @@
 enum { MORE_EVERY_MS = 10000, SYNC_WITHIN_MS = 5000, COMMAND_MAX = 512 };
 
 struct more { /* what was not written one by one */
-	double tokens;
-	uint64_t at_ms, said_ms;
+	double tokens, ask_tokens;
+	uint64_t at_ms, ask_at_ms, said_ms;
 	uint64_t allowed, denied, closed, visits, untold, up_bytes, down_bytes;
 };
 
@@ -217,6 +217,14 @@ static bool may_say(struct sandbox *s)
 	return take(&m->tokens, &m->at_ms, BOX_RATE, BOX_BURST) && take(&st->tokens, &st->at_ms, ALL_RATE, ALL_BURST);
 }
 
+/* A place of its own: a build of a thousand programs is not to hide the one that waits for somebody. */
+static bool may_ask(struct sandbox *s)
+{
+	struct more *m = more_of(s);
+
+	return take(&m->ask_tokens, &m->ask_at_ms, BOX_RATE, BOX_BURST);
+}
+
 static bool anything(const struct more *m)
 {
 	return m->allowed || m->denied || m->closed || m->visits || m->untold;
@@ -236,7 +244,7 @@ static void say_more(struct sandbox *s)
 	audit_u64(l, "up_bytes", m->up_bytes);
 	audit_u64(l, "down_bytes", m->down_bytes);
 	core_audit_end(s->core);
-	*m = (struct more){ .tokens = m->tokens, .at_ms = m->at_ms, .said_ms = now_ms() };
+	*m = (struct more){ .tokens = m->tokens, .at_ms = m->at_ms, .ask_tokens = m->ask_tokens, .ask_at_ms = m->ask_at_ms, .said_ms = now_ms() };
 }
 
 void audit_sweep_box(struct sandbox *s)
@@ -332,7 +340,9 @@ void audit_secret(struct core *c, const char *id, const struct opener_event *ev)
 void audit_permission(void *sandbox, uint64_t run, unsigned how, const struct guest_verdict *v)
 {
 	static const char *const hows[GUEST_HOW_END] = { [GUEST_BY_ANSWER] = "as it was answered", [GUEST_BY_TIME] = "nobody answered in time",
-							 [GUEST_BY_TROUBLE] = "what was to be executed could not be made sure of" };
+							 [GUEST_BY_TROUBLE] = "what was to be executed could not be made sure of",
+							 [GUEST_BY_CROWD] = "too many programs wait for an answer",
+							 [GUEST_UNSEEN] = "what its path leads to could not be seen: only the kernel has judged it" };
 	static const char *const kinds[PERMIT_KIND_END] = { [PERMIT_PROGRAM] = "program", [PERMIT_READ] = "read", [PERMIT_WRITE] = "write" };
 	struct sandbox *s = sandbox;
 	char *const *rules = s->row.spec.permissions;
@@ -343,7 +353,7 @@ void audit_permission(void *sandbox, uint64_t run, unsigned how, const struct gu
 		if (i == v->rule)
 			rule = rules[i];
 	more_of(s)->untold += v->untold;
-	if (!may_say(s)) {
+	if (!(how == GUEST_BY_ANSWER || how == GUEST_BY_TIME ? may_ask(s) : may_say(s))) {
 		if (v->allowed)
 			s->more->allowed++;
 		else
@@ -370,16 +380,17 @@ static void say_question(struct audit_line *l, const struct question_view *v)
 	audit_text(l, "rule", v->rule);
 }
 
-void audit_question(struct sandbox *s, const struct question_view *v)
+bool audit_question(struct sandbox *s, const struct question_view *v)
 {
-	if (!may_say(s)) {
+	if (!may_ask(s)) {
 		s->more->untold++;
-		return;
+		return false;
 	}
 	struct audit_line *l = audit_begin(s->core->o.audit, "permission.asked", s->row.tenant);
 	audit_text(l, "sandbox", s->row.id);
 	say_question(l, v);
 	core_audit_end(s->core);
+	return true;
 }
 
 void audit_answer(struct sandbox *s, const struct question_view *v, bool allowed)

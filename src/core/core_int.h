@@ -185,7 +185,7 @@ void audit_state_free(struct audit_state *st);
 int core_audit_ready(struct core *c, struct err *e); /* for what is new: refused when it could not be recorded */
 /* Of its programs; a link_events.on_verdict. */
 void audit_permission(void *sandbox, uint64_t run, unsigned how, const struct guest_verdict *v);
-void audit_question(struct sandbox *s, const struct question_view *v);
+bool audit_question(struct sandbox *s, const struct question_view *v); /* false: there are too many to speak of each */
 void audit_answer(struct sandbox *s, const struct question_view *v, bool allowed);
 /* permission.c; of struct link_events */
 void permission_on_ask(void *sandbox, uint64_t id, const struct guest_ask *a);

@@ -1,6 +1,6 @@
 /* Programs that wait for somebody's word (rules "ask program:..."). The guest holds them, and denies what nobody answers in time; here is only
  * the list. It lives as long as the connection: the guest tells a daemon that comes back what still waits. What a sandbox can cause is
- * bounded: so many questions at once, and lines of the log as all else. */
+ * bounded: so many questions at once, and so many a second of which there is an event and a line of the log. */
 #include "core/core_int.h"
 #include "wire/guest.h"
 
@@ -39,14 +39,30 @@ void permissions_forget(struct sandbox *s)
 		forget(&s->questions);
 }
 
-void permission_on_ask(void *sandbox, uint64_t id, const struct guest_ask *a)
+/* Places of those that nobody can answer any more, should their guest not say so. A machine that was paused may have some time left
+ * beyond what we count, so while there is room they stay. */
+static size_t make_room(struct sandbox *s)
 {
-	struct sandbox *s = sandbox;
 	size_t n = 0;
 
 	for (struct question *q = s->questions; q; q = q->next)
 		n++;
-	if (n >= QUESTIONS_MAX || *find(s, id))
+	for (struct question **at = &s->questions; n >= QUESTIONS_MAX && *at;) {
+		if ((*at)->view.until_ms > now_unix_ms()) {
+			at = &(*at)->next;
+			continue;
+		}
+		forget(at);
+		n--;
+	}
+	return QUESTIONS_MAX - n;
+}
+
+void permission_on_ask(void *sandbox, uint64_t id, const struct guest_ask *a)
+{
+	struct sandbox *s = sandbox;
+
+	if (*find(s, id) || make_room(s) == 0)
 		return;
 	struct question *q = xcalloc(1, sizeof *q);
 	q->id = id;
@@ -60,8 +76,8 @@ void permission_on_ask(void *sandbox, uint64_t id, const struct guest_ask *a)
 	q->view.asked_ms = now_unix_ms();
 	q->view.until_ms = q->view.asked_ms + a->left_ms;
 	*find(s, id) = q;
-	audit_question(s, &q->view);
-	core_emit(s->core, "permission.asked", s, s->row.state, NULL);
+	if (audit_question(s, &q->view))
+		core_emit(s->core, "permission.asked", s, s->row.state, NULL);
 }
 
 void permission_on_ask_end(void *sandbox, uint64_t id)
@@ -86,6 +102,8 @@ int sandbox_answer(struct sandbox *s, const char *id, bool allowed, struct err *
 
 	if (!at || !*at)
 		return err_set(e, ERR_NOT_FOUND, ENOENT, "no question '%.40s' waits for an answer", id);
+	if (s->row.state != SANDBOX_RUNNING)
+		return err_set(e, ERR_CONFLICT, EBUSY, "the sandbox is not running (state %s)", sandbox_state_name(s->row.state));
 	if (!s->link || !link_is_open(s->link))
 		return err_set(e, ERR_UNAVAILABLE, EPIPE, "there is no connection to the sandbox's guest");
 	audit_answer(s, &(*at)->view, allowed);

@@ -123,6 +123,14 @@ static bool holds_denied(const struct confine *c, enum permit_kind kind, const c
 	return false;
 }
 
+static bool is_loader(const struct confine *c, const char *path)
+{
+	for (size_t i = 0; i < ARRAY_LEN(c->loaders); i++)
+		if (c->loaders[i] && streq(c->loaders[i], path))
+			return true;
+	return false;
+}
+
 struct confine_verdict confine_judge(const struct confine *c, enum permit_kind kind, const char *path)
 {
 	const struct confine_rule *best = NULL;
@@ -137,6 +145,8 @@ struct confine_verdict confine_judge(const struct confine *c, enum permit_kind k
 		if (within(path, r->path) && (!best || n > most || (n == most && r->verdict > best->verdict)))
 			best = r;
 	}
+	if (kind == PERMIT_PROGRAM && is_loader(c, path) && !(best && streq(best->path, path)))
+		return (struct confine_verdict){ .allowed = false, .rule = GUEST_NO_RULE };
 	if (!best)
 		return (struct confine_verdict){ .allowed = !named, .rule = GUEST_NO_RULE };
 	return (struct confine_verdict){ best->verdict != PERMIT_DENY, best->verdict == PERMIT_ASK, best->number };
@@ -213,16 +223,12 @@ static int grant_kind(struct making *m, enum permit_kind kind)
 /* A program's loader is executed by the kernel with it. Hardly a program does without the harmless devices, or reading /proc. */
 static int grant_what_programs_need(struct making *m)
 {
-	static const char *const loaders[] = {
-		"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-x86_64.so.1", "/lib/ld-musl-aarch64.so.1",
-	};
 	static const char *const devices[] = { "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm" };
-	char path[PATH_MAX];
 	int r = 0;
 
-	for (size_t i = 0; i < ARRAY_LEN(loaders) && r == 0; i++)
-		if (resolve(loaders[i], path) == 0)
-			r = add(m, path, EXECUTE);
+	for (size_t i = 0; i < ARRAY_LEN(m->c->loaders) && r == 0; i++)
+		if (m->c->loaders[i])
+			r = add(m, m->c->loaders[i], EXECUTE);
 	for (size_t i = 0; i < ARRAY_LEN(devices) && r == 0; i++)
 		r = add(m, devices[i], ~(uint64_t)EXECUTE);
 	if (r == 0)
@@ -266,6 +272,8 @@ static void forget(struct confine *c)
 		close(c->ruleset);
 	for (size_t i = 0; i < c->rules_n; i++)
 		free(c->rules[i].path);
+	for (size_t i = 0; i < ARRAY_LEN(c->loaders); i++)
+		free(c->loaders[i]);
 	free(c->heard);
 	*c = (struct confine){ .ruleset = -EBADF };
 }
@@ -284,6 +292,18 @@ static int guard_machine(struct confine *c)
 	for (size_t i = 0; i < ARRAY_LEN(also) && r == 0; i++)
 		r = add_rule(c, &also[i], GUEST_NO_RULE);
 	return r;
+}
+
+static void find_loaders(struct confine *c)
+{
+	static const char *const names[CONFINE_LOADERS] = {
+		"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-x86_64.so.1", "/lib/ld-musl-aarch64.so.1",
+	};
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (resolve(names[i], path) == 0)
+			c->loaders[i] = xstrdup(path);
 }
 
 static int make(struct confine *c, struct str rules, bool machine)
@@ -305,6 +325,8 @@ static int make(struct confine *c, struct str rules, bool machine)
 	if (r < 0)
 		return r;
 	c->notify = kinds & 1u << PERMIT_PROGRAM;
+	if (c->notify)
+		find_loaders(c);
 	if (c->notify && getrandom(c->secret, sizeof c->secret, 0) != (ssize_t)sizeof c->secret)
 		return -EIO;
 	confine_filter(c, kinds, (int)version);

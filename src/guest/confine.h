@@ -20,7 +20,7 @@ struct confine_rule {
 	char *path; /* without symlinks, as far as it is there */
 };
 
-enum { CONFINE_FILTER_MAX = 64, CONFINE_RULES_MAX = PERMITS_MAX + 32 };
+enum { CONFINE_FILTER_MAX = 64, CONFINE_RULES_MAX = PERMITS_MAX + 32, CONFINE_LOADERS = 4 };
 
 struct confine {
 	bool on;     /* programs are confined */
@@ -30,6 +30,7 @@ struct confine {
 	uint16_t filter_n;
 	struct confine_rule rules[CONFINE_RULES_MAX];
 	size_t rules_n;
+	char *loaders[CONFINE_LOADERS]; /* of the C library, where programs have rules: without symlinks, NULL = not there */
 	bool asks;          /* there are programs to ask for (hold.h) */
 	bool notify;        /* what is executed is told (notify.h) */
 	uint32_t secret[4]; /* with notify: in the unused arguments of an execve of ours (launch.c), so that PID 1 need not ask itself */
@@ -51,7 +52,8 @@ struct confine_verdict {
 	bool ask;      /* and then only with somebody's word */
 	uint16_t rule; /* that decided, as in struct confine_rule */
 };
-/* What the rules say of a path without symlinks. */
+/* What the rules say of a path without symlinks. A loader, which would run any program that it can read, is denied as a program unless a rule
+ * has its own path: Landlock has to allow it, as the kernel executes it with each program. */
 struct confine_verdict confine_judge(const struct confine *c, enum permit_kind kind, const char *path);
 
 /* confine_filter.c: fills in the filter. kinds: bits 1 << PERMIT_.. that have a rule. */

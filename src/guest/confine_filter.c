@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -50,6 +51,16 @@ static void refuse_executable_memory(struct confine *c)
 	load_arg(c, 1);
 	put(c, IF_ANY_BIT, NOEXEC_SEAL, 1, 0);
 	put(c, RETURN, RET_ERRNO | EACCES, 0, 0);
+	put(c, RETURN, RET_ALLOW, 0, 0);
+}
+
+/* What a process says that its program is, the kernel is to say (hold.c). */
+static void refuse_other_program(struct confine *c)
+{
+	put(c, IF_EQUAL, SYS_prctl, 0, 4);
+	load_arg(c, 0);
+	put(c, IF_EQUAL, PR_SET_MM, 0, 1);
+	put(c, RETURN, RET_ERRNO | EPERM, 0, 0);
 	put(c, RETURN, RET_ALLOW, 0, 0);
 }
 
@@ -111,6 +122,8 @@ void confine_filter(struct confine *c, unsigned kinds, int landlock_version)
 	}
 	if (kinds & 1u << PERMIT_PROGRAM)
 		refuse_executable_memory(c);
+	if (c->asks)
+		refuse_other_program(c);
 	if (c->notify)
 		notify_execve(c);
 	put(c, RETURN, RET_ALLOW, 0, 0);

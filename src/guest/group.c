@@ -51,7 +51,7 @@ int group_make(struct groups *gs, struct group *g)
 
 static bool write_in(struct groups *gs, const struct group *g, const char *file, const char *text)
 {
-	char path[64];
+	char path[80];
 
 	snprintf(path, sizeof path, "%s/%s", g->name, file);
 	auto_fd int fd = openat(gs->dir, path, O_WRONLY | O_CLOEXEC);
@@ -94,6 +94,22 @@ static size_t signal_listed(struct groups *gs, const struct group *g, pid_t spar
 	return n;
 }
 
+/* Members that are held while somebody is asked have a group of their own each, below (hold.c). */
+static void kill_held(struct groups *gs, const struct group *g)
+{
+	int fd = openat(gs->dir, g->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+
+	for (struct dirent *e; d && (e = readdir(d));) {
+		char file[48];
+		if (e->d_name[0] != 'h' || snprintf(file, sizeof file, "%.24s/cgroup.kill", e->d_name) >= (int)sizeof file)
+			continue;
+		(void)write_in(gs, g, file, "1");
+	}
+	if (d)
+		closedir(d);
+}
+
 static bool signal_cgroup(struct groups *gs, const struct group *g, pid_t spare, int signo)
 {
 	size_t found = signal_listed(gs, g, spare, signo == SIGKILL && spare == 0 ? 0 : signo);
@@ -105,6 +121,7 @@ static bool signal_cgroup(struct groups *gs, const struct group *g, pid_t spare,
 	/* sparing one, or a kernel before 5.14: a fork may slip through between reading and killing, so look again */
 	for (int i = 0; i < ROUNDS && signal_listed(gs, g, spare, SIGKILL); i++)
 		usleep(500);
+	kill_held(gs, g);
 	return found == 0;
 }
 
@@ -122,6 +139,8 @@ bool group_of_process(pid_t pid, char *ret, size_t size)
 	if (!at || (at != b.data && at[-1] != '\n'))
 		return false;
 	at += strlen("0::/");
+	if (strncmp(at, "runs/", 5) == 0) /* of a machine, where the directory is not the root (vm.c) */
+		at += 5;
 	size_t n = strcspn(at, "\n");
 	if (n < 2 || n >= size || at[0] != 'r' || strspn(at + 1, "0123456789") != n - 1) /* only a run's: none of those is ours to touch else */
 		return false;
@@ -258,17 +277,19 @@ uint64_t groups_oom_kills(const struct groups *gs)
 
 /* --- ends --- */
 
-static bool is_empty(int procs)
+/* Nobody in it, and no group below it (hold.c). */
+static bool is_empty(const struct groups *gs, const struct group *g)
 {
+	struct stat st;
 	char c;
 
-	return procs >= 0 && pread(procs, &c, 1, 0) == 0;
+	return g->procs >= 0 && pread(g->procs, &c, 1, 0) == 0 && fstatat(gs->dir, g->name, &st, 0) == 0 && st.st_nlink == 2;
 }
 
 /* Removed, or kept as the spare: true when it need not be thought of any more. */
 static bool put_away(struct groups *gs, struct group *g)
 {
-	if (!gs->spare.made && is_empty(g->procs)) {
+	if (!gs->spare.made && is_empty(gs, g)) {
 		gs->spare = *g;
 		gs->spare.made = true;
 		return true;

@@ -11,7 +11,10 @@
  *
  *	DYING     it has been killed, and its group is waited for.
  *
- * Whatever goes wrong on the way (no cgroups, no memory, a kernel that says no): the call is denied, or the asker killed. */
+ * Whatever goes wrong on the way (no cgroups, no memory, a kernel that says no): the call is denied, or the asker killed.
+ *
+ * That its program is the same file as before is taken for a call that failed. The file is the kernel's to say: prctl(PR_SET_MM), which
+ * could change it, is refused where there is something to ask for (confine_filter.c). */
 #include "guest/hold.h"
 
 #include "guest/guest.h"
@@ -23,9 +26,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 120000, LOOK_EVERY_MS = 500, SOON_MS = 20, SETTLE_WITHIN_MS = 10000, HOLDS_MAX = 256 };
+enum { WAIT_MS = 120000 /* permissions.md says it, too */, LOOK_EVERY_MS = 500, SOON_MS = 20, SETTLE_WITHIN_MS = 10000, HOLDS_MAX = 1024, QUESTIONS_MAX = 256 };
 
 enum state { ASKING, SETTLING, DOUBTFUL, DYING };
 
@@ -39,14 +43,15 @@ struct hold {
 	struct stat answered;  /* st_ino 0: for nothing */
 	struct stat before;    /* its program before the call */
 	char back[64], own[80]; /* groups, as paths in the delegated directory; own "" = not made */
-	bool tell;
+	bool tell;             /* what it has become is told */
+	bool told;             /* the question is: the buffer may have been full */
 	struct timer timer;
 	uint64_t until_ms;
 };
 
 static struct hold *holds;
-static size_t holds_n;
-static uint64_t serial;
+static size_t holds_n, questions_n; /* of the holds: those that have a question */
+static uint64_t serial, asks;
 
 /* --- the asker's group --- */
 
@@ -105,9 +110,12 @@ static void tell_end(struct hold *x)
 {
 	struct buf *out = guest_out(x->h.g);
 
-	if (x->ask && out)
+	if (!x->ask)
+		return;
+	if (out)
 		(void)guest_frame_put(out, GUEST_ASK_END, 0, x->ask, (struct str){ NULL, 0 });
 	x->ask = 0;
+	questions_n--;
 }
 
 static void hold_end(struct hold *x)
@@ -151,17 +159,18 @@ static void tell_ask(struct hold *x)
 	uint64_t now = now_ms();
 	struct guest_ask a = { .run = x->h.run, .rule = x->v.rule, .left_ms = (uint32_t)(x->until_ms > now ? x->until_ms - now : 0), .path = x->path };
 
-	if (out)
-		(void)guest_ask_put(out, x->ask, &a);
+	x->told = out && out->len <= NOTIFY_OUT_HIGH && guest_ask_put(out, x->ask, &a) == 0;
 }
 
 static void ask(struct hold *x, const char *path, const struct confine_verdict *v)
 {
-	static uint64_t asks;
-
+	/* A number never comes again, also after a restart: a late answer is for nothing else. */
+	while (!asks && getrandom(&asks, sizeof asks, 0) != (ssize_t)sizeof asks)
+		;
 	x->path = xstrdup(path);
 	x->v = *v;
-	x->ask = ++asks;
+	x->ask = asks++;
+	questions_n++;
 	x->until_ms = now_ms() + WAIT_MS;
 	timer_set(&x->h.g->loop, &x->timer, now_ms() + LOOK_EVERY_MS);
 	tell_ask(x);
@@ -169,21 +178,29 @@ static void ask(struct hold *x, const char *path, const struct confine_verdict *
 
 /* --- ways out --- */
 
-static void deny(struct hold *x, enum guest_verdict_how how)
+static void kill_and_wait(struct hold *x)
 {
-	struct confine_verdict v = { .allowed = false, .rule = x->v.rule };
-
-	notify_tell(x->h.g, x->h.run, x->path ? x->path : "/", &v, how);
-	if (x->state == ASKING) {
-		notify_refuse(x->h.listener, x->h.notice);
-		hold_end(x);
-		return;
-	}
 	kill_own(x);
 	tell_end(x);
 	x->state = DYING;
 	x->until_ms = UINT64_MAX;
 	timer_set(&x->h.g->loop, &x->timer, now_ms() + SOON_MS);
+}
+
+static void tell_denied(const struct holding *h, const char *path, uint16_t rule, enum guest_verdict_how how)
+{
+	notify_tell(h->g, h->run, path ? path : "/", &(struct confine_verdict){ .allowed = false, .rule = rule }, how);
+}
+
+static void deny(struct hold *x, enum guest_verdict_how how)
+{
+	tell_denied(&x->h, x->path, x->v.rule, how);
+	if (x->state != ASKING) {
+		kill_and_wait(x);
+		return;
+	}
+	notify_refuse(x->h.listener, x->h.notice);
+	hold_end(x);
 }
 
 static void let_go(struct hold *x)
@@ -220,14 +237,15 @@ static void settled(struct hold *x)
 		if (x->tell && !unchanged)
 			notify_tell(x->h.g, x->h.run, path, &v, GUEST_BY_RULE);
 		let_go(x);
-	} else if (v.ask && !x->ask) {
+	} else if (v.ask && !x->ask && questions_n < QUESTIONS_MAX) {
 		x->state = DOUBTFUL;
 		ask(x, path, &v);
-	} else { /* it was asked for one, and is another */
+	} else { /* or it was asked for one, and is another */
+		bool crowd = v.ask && !x->ask;
 		x->v = v;
 		free(x->path);
 		x->path = xstrdup(path);
-		deny(x, GUEST_BY_TROUBLE);
+		deny(x, crowd ? GUEST_BY_CROWD : GUEST_BY_TROUBLE);
 	}
 }
 
@@ -244,8 +262,8 @@ static void settle(struct hold *x)
 	}
 	x->state = SETTLING;
 	x->until_ms = now_ms() + SETTLE_WITHIN_MS;
-	if (!notify_continue(x->h.listener, x->h.notice)) { /* it has been killed */
-		hold_end(x);
+	if (!notify_continue(x->h.listener, x->h.notice)) { /* it has been killed, or so it will be */
+		kill_and_wait(x);
 		return;
 	}
 	timer_set(&x->h.g->loop, &x->timer, now_ms() + 1);
@@ -265,6 +283,8 @@ static void fire(struct timer *t)
 	} else if (now >= x->until_ms) {
 		deny(x, x->state == SETTLING ? GUEST_BY_TROUBLE : GUEST_BY_TIME);
 	} else {
+		if (x->ask && x->state != SETTLING && !x->told)
+			tell_ask(x);
 		timer_set(&g->loop, &x->timer, now + (x->state == SETTLING ? 1 : x->state == DYING ? SOON_MS : LOOK_EVERY_MS));
 	}
 }
@@ -273,9 +293,10 @@ static void fire(struct timer *t)
 
 void hold_ask(const struct holding *h, const char *path, const struct confine_verdict *v, const struct stat *what)
 {
-	struct hold *x = hold_new(h, ASKING);
+	struct hold *x = questions_n < QUESTIONS_MAX ? hold_new(h, ASKING) : NULL;
 
 	if (!x) {
+		tell_denied(h, path, v->rule, GUEST_BY_CROWD);
 		notify_refuse(h->listener, h->notice);
 		return;
 	}
@@ -288,6 +309,7 @@ void hold_check(const struct holding *h, bool tell)
 	struct hold *x = hold_new(h, ASKING);
 
 	if (!x) {
+		tell_denied(h, NULL, GUEST_NO_RULE, GUEST_BY_CROWD);
 		notify_refuse(h->listener, h->notice);
 		return;
 	}
@@ -299,8 +321,7 @@ void hold_answer(struct guest *g, uint64_t number, bool allowed)
 {
 	struct hold *x = holds;
 
-	(void)g;
-	while (x && (x->ask != number || x->state == SETTLING))
+	while (x && (x->ask != number || x->state == SETTLING || x->state == DYING || x->h.g != g))
 		x = x->next;
 	if (!x || !number) /* it has ended meanwhile */
 		return;
@@ -324,12 +345,12 @@ void hold_tell_all(struct guest *g)
 			tell_ask(x);
 }
 
-/* Nobody is left who could run the program. */
+/* Nobody is left who could run the program. A group of its own is seen to be empty before it is removed. */
 void hold_forget(struct guest *g, int listener)
 {
 	for (struct hold *x = holds, *next; x; x = next) {
 		next = x->next;
-		if (x->h.g == g && x->h.listener == listener)
+		if (x->h.g == g && x->h.listener == listener && x->state == ASKING)
 			hold_end(x);
 	}
 }

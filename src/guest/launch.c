@@ -46,10 +46,12 @@ static void close_from(unsigned first, unsigned last)
 		(void)close((int)fd);
 }
 
-static int arrange_fds(const struct launch *l)
+static int arrange_fds(struct launch *l)
 {
 	unsigned keep[2], n = 0;
 
+	if (l->asked && (l->report = fcntl(l->report, F_DUPFD_CLOEXEC, LAUNCH_SCRIPT_FD + 1)) < 0) /* out of the others' way */
+		return -errno;
 	/* PID 1 keeps 0 to 2 occupied, so no source is overwritten before its turn */
 	for (int i = 0; i < 3; i++)
 		if (dup2(l->fds[i], i) < 0)
@@ -62,6 +64,7 @@ static int arrange_fds(const struct launch *l)
 	if (l->asked) { /* until the exec */
 		if (dup3(l->report, REPORT_FD, O_CLOEXEC) < 0)
 			return -errno;
+		l->report = REPORT_FD;
 		keep[n++] = REPORT_FD;
 	}
 	if (n == 2 && keep[0] > keep[1]) {
@@ -238,7 +241,7 @@ static void tell_so_far(const struct launch *l, enum launch_stage stage, int err
 	const int said[2] = { (int)stage, errnum };
 
 	if (l->asked)
-		(void)!send(stage > LAUNCH_CONFINE || stage == LAUNCH_OK ? REPORT_FD : l->report, said, sizeof said, MSG_NOSIGNAL);
+		(void)!send(l->report, said, sizeof said, MSG_NOSIGNAL);
 }
 
 static void say_not_run(const struct launch *l)

@@ -14,7 +14,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { OUT_HIGH = 128 * 1024, ANSWER_CONTINUE = 1 };
+enum { ANSWER_CONTINUE = 1 };
+enum { NO_MAGIC_LINKS = 0x02, IN_ROOT = 0x10 }; /* linux/openat2.h */
 
 struct question { /* struct seccomp_notif */
 	uint64_t id;
@@ -49,7 +50,7 @@ void notify_tell(struct guest *g, uint64_t run, const char *path, const struct c
 	struct buf *out = guest_out(g);
 	struct guest_verdict say = { .allowed = v->allowed, .kind = PERMIT_PROGRAM, .rule = v->rule, .untold = untold, .path = path };
 
-	if (!out || out->len > OUT_HIGH || guest_verdict_put(out, run, how, &say) < 0)
+	if (!out || out->len > NOTIFY_OUT_HIGH || guest_verdict_put(out, run, how, &say) < 0)
 		untold += untold < UINT32_MAX;
 	else
 		untold = 0;
@@ -83,22 +84,61 @@ static bool read_string(uint32_t pid, uint64_t at, char ret[static PATH_MAX])
 	return false;
 }
 
-/* The file that the asker means, opened as no more than a name; or -errno. */
-static int open_meant(const struct question *q)
+static int open_name(const char *path)
+{
+	int fd = open(path, O_PATH | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* A path of the asker's, from a directory of its. Without the links of /proc that only the kernel can follow: whose they are depends on who
+ * looks. -ELOOP where there is one. */
+static int open_from(const char *dir, const char *path)
+{
+	const struct {
+		uint64_t flags, mode, resolve;
+	} how = { O_PATH | O_CLOEXEC, 0, NO_MAGIC_LINKS | (path[0] == '/' ? IN_ROOT : 0) };
+	auto_fd int from = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	long fd = from < 0 ? -1 : syscall(SYS_openat2, from, path, &how, sizeof how);
+
+	return fd < 0 ? -errno : (int)fd;
+}
+
+/* "/proc/self/exe" and the like are the asker's, not ours. */
+static bool own_link(uint32_t pid, const char *path, char *ret, size_t size)
+{
+	static const struct {
+		const char *name, *is;
+	} own[] = { { "/proc/self/", "" }, { "/proc/thread-self/", "" }, { "/dev/fd/", "fd/" } };
+
+	for (size_t i = 0; i < ARRAY_LEN(own); i++) {
+		size_t n = strlen(own[i].name);
+		if (strncmp(path, own[i].name, n) == 0)
+			return snprintf(ret, size, "/proc/%u/%s%s", pid, own[i].is, path + n) < (int)size;
+	}
+	return false;
+}
+
+/* The file that the asker means, opened as no more than a name; or -errno. In ret its path, if there is one, as far as it is known. */
+static int open_meant(const struct question *q, char ret[static PATH_MAX])
 {
 	bool at = q->number == SYS_execveat;
-	char path[PATH_MAX], whole[PATH_MAX + 64];
+	char dir[64], own[PATH_MAX + 64], *path = ret;
 
-	if (!read_string(q->pid, q->args[at ? 1 : 0], path))
+	if (!read_string(q->pid, q->args[at ? 1 : 0], path)) {
+		path[0] = '\0';
 		return -EFAULT;
+	}
 	if (path[0] == '/')
-		snprintf(whole, sizeof whole, "/proc/%u/root%s", q->pid, path);
+		snprintf(dir, sizeof dir, "/proc/%u/root", q->pid);
 	else if (!at || (int32_t)q->args[0] == AT_FDCWD)
-		snprintf(whole, sizeof whole, "/proc/%u/cwd/%s", q->pid, path);
+		snprintf(dir, sizeof dir, "/proc/%u/cwd", q->pid);
 	else
-		snprintf(whole, sizeof whole, "/proc/%u/fd/%d%s%s", q->pid, (int32_t)q->args[0], path[0] ? "/" : "", path);
-	int fd = open(whole, O_PATH | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
+		snprintf(dir, sizeof dir, "/proc/%u/fd/%d", q->pid, (int32_t)q->args[0]);
+	if (!path[0])
+		return at ? open_name(dir) : -ENOENT;
+	int fd = open_from(dir, path);
+	return fd == -ELOOP && own_link(q->pid, path, own, sizeof own) ? open_name(own) : fd;
 }
 
 static bool name_of(int fd, char ret[static PATH_MAX])
@@ -123,14 +163,18 @@ static bool look_as_process(uint32_t pid)
 	return true;
 }
 
-/* False: there is nothing that could be executed, as the kernel will say; or we may not see it. */
-static bool look(const struct question *q, char ret[static PATH_MAX], struct stat *ret_st)
+enum sight { SEEN, NOTHING /* that could be executed, as the kernel will say */, UNSEEN /* its path, if that, is all we have */ };
+
+static enum sight look(const struct question *q, char ret[static PATH_MAX], struct stat *ret_st)
 {
+	ret[0] = '\0';
 	if (!look_as_process(q->pid))
-		return false;
-	auto_fd int fd = open_meant(q);
+		return UNSEEN;
+	auto_fd int fd = open_meant(q, ret);
 	look_as(0, 0);
-	return fd >= 0 && fstat(fd, ret_st) == 0 && S_ISREG(ret_st->st_mode) && ret_st->st_mode & 0111 && name_of(fd, ret);
+	if (fd == -ENOENT || fd == -ENOTDIR || (fd >= 0 && fstat(fd, ret_st) == 0 && (!S_ISREG(ret_st->st_mode) || !(ret_st->st_mode & 0111))))
+		return NOTHING;
+	return fd >= 0 && name_of(fd, ret) ? SEEN : UNSEEN;
 }
 
 bool notify_program(pid_t pid, char *ret_path, struct stat *ret)
@@ -204,21 +248,25 @@ static void judge(struct listener *l, const struct question *q)
 	struct holding h = { g, l->w.fd, q->id, process_of(q->pid), l->run };
 	char path[PATH_MAX];
 	struct stat what;
-	bool seen = look(q, path, &what);
+	enum sight seen = look(q, path, &what);
 
-	if (!notify_valid(l->w.fd, q->id) || h.pid <= 1)
+	if (!notify_valid(l->w.fd, q->id)) /* it has been killed; and what we looked at may have been another with its number */
 		return;
-	struct confine_verdict v = seen ? confine_judge(&g->confine, PERMIT_PROGRAM, path) : (struct confine_verdict){ .allowed = true };
+	struct confine_verdict v = { .allowed = h.pid > 1, .rule = GUEST_NO_RULE };
+	if (v.allowed && seen == SEEN)
+		v = confine_judge(&g->confine, PERMIT_PROGRAM, path);
 	if (v.ask) {
 		hold_ask(&h, path, &v, &what);
 		return;
 	}
-	if (seen)
+	if (seen == SEEN)
 		notify_tell(g, l->run, path, &v, GUEST_BY_RULE);
+	else if (seen == UNSEEN && !g->confine.asks) /* else it is told when it has been seen */
+		notify_tell(g, l->run, path[0] == '/' ? path : "/", &v, GUEST_UNSEEN);
 	if (!v.allowed)
 		notify_refuse(l->w.fd, q->id);
 	else if (g->confine.asks)
-		hold_check(&h, !seen);
+		hold_check(&h, seen != SEEN);
 	else
 		(void)notify_continue(l->w.fd, q->id);
 }
@@ -226,7 +274,7 @@ static void judge(struct listener *l, const struct question *q)
 static void listener_ready(struct watch *w, uint32_t events)
 {
 	struct listener *l = container_of(w, struct listener, w);
-	struct question q = { 0 }; /* the kernel insists */
+	struct question q = { 0 }; /* all zero: the kernel insists */
 
 	if (events & EPOLLIN) {
 		if (ioctl(w->fd, RECEIVE, &q) == 0)

@@ -19,6 +19,8 @@ bool notify_continue(int listener, uint64_t notice); /* false: who asked has gon
 bool notify_valid(int listener, uint64_t notice);
 bool notify_program(pid_t pid, char *ret_path, struct stat *ret); /* what a process runs; path of PATH_MAX */
 bool notify_forked_only(pid_t pid); /* it has executed nothing since it was forked */
+/* What there is to say waits or is left out while more than this waits to be sent. */
+enum { NOTIFY_OUT_HIGH = 128 * 1024 };
 void notify_tell(struct guest *g, uint64_t run, const char *path, const struct confine_verdict *v, enum guest_verdict_how how);
 
 /* Serves the notifications of a run's programs, by the listener that confine_filter_enter gave; takes it. It lasts as long as one of them. */

@@ -234,7 +234,15 @@ int guest_session_end_put(struct buf *out, int32_t exit_code, const char *sessio
 int guest_session_end_get(struct str payload, int32_t *ret_exit_code, const char **ret_session);
 
 enum { GUEST_NO_RULE = 0xffff };
-enum guest_verdict_how { GUEST_BY_RULE, GUEST_BY_ANSWER, GUEST_BY_TIME /* nobody answered */, GUEST_BY_TROUBLE, GUEST_HOW_END };
+enum guest_verdict_how {
+	GUEST_BY_RULE,
+	GUEST_BY_ANSWER,
+	GUEST_BY_TIME,    /* nobody answered */
+	GUEST_BY_TROUBLE, /* it could not be made sure of */
+	GUEST_BY_CROWD,   /* too many wait already */
+	GUEST_UNSEEN,     /* allowed, and the path is only what was asked for */
+	GUEST_HOW_END
+};
 struct guest_verdict { /* what the rules of PERMIT said of something that a program meant to do */
 	bool allowed;
 	uint8_t kind;    /* enum permit_kind */

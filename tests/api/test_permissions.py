@@ -177,6 +177,26 @@ def test_each_program_is_a_line_of_the_audit_log(client):
     assert "denied" in [v[0] for v in verdicts(client, box, 10)[8:] if v[1] == "/usr/bin/id"]
 
 
+def test_a_loader_runs_no_other_program(client):
+    """It is executed with every program; by its own name it would run whatever it can read."""
+    box = new(client, "deny program:/usr/bin/id")
+    done = run(client, box, "for l in /lib64/ld-linux-x86-64.so.2 /lib/ld-linux-aarch64.so.1; do [ -e $l ] && $l /usr/bin/true && $l /usr/bin/id; done; uname")
+    assert done["stdout"] == "Linux\n", done
+
+
+def test_links_of_proc_do_not_hide_a_program(client):
+    box = new(client, "allow program:/usr/bin")
+    for line in ("/proc/self/root/usr/bin/true", "cd /usr/bin; exec /proc/self/cwd/true", "exec 7</usr/bin/true; /proc/self/fd/7", "exec 7</usr/bin/true; /dev/fd/7"):
+        assert run(client, box, line)["exit_code"] == 0, line
+    found = [v[1] for v in verdicts(client, box, 8)]
+    assert found == ["/usr/bin/bash", "/usr/bin/true"] * 4, found
+    # where nothing can be seen, that is what the line says: no line would be to hide it
+    done = run(client, box, "ln -s /proc/self/root /tmp/r; /tmp/r/usr/bin/true")
+    assert done["exit_code"] == 0
+    last = verdicts(client, box, 11)[-1]
+    assert last[0] == "allowed" and last[1] == "/tmp/r/usr/bin/true" and "could not be seen" in last[3], last
+
+
 RACE = """
 import ctypes, mmap, os
 libc, m = ctypes.CDLL(None), mmap.mmap(-1, 4096)
@@ -203,91 +223,6 @@ def test_a_path_that_changes_while_it_is_judged_gains_nothing(client):
     box = new(client, "allow program:/usr/bin", "deny program:/usr/bin/uname")
     done = run(client, box, f"python3 -c '{RACE}'")
     assert done["stdout"] == "done\n", done
-
-
-def waiting(client, box):
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        items = client.get(f"/v1/sandboxes/{box['id']}/permissions").json["items"]
-        if items:
-            return items
-        time.sleep(0.05)
-    raise AssertionError("nobody asks")
-
-
-def begin(client, box, **what):
-    r = client.post(f"/v1/sandboxes/{box['id']}/runs", {"detach": True, **what})
-    assert r.status in (200, 201, 202), r
-    return r.json["id"]
-
-
-def ended(client, box, run_id):
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        r = client.get(f"/v1/sandboxes/{box['id']}/runs/{run_id}").json
-        if r["state"] not in ("queued", "running"):
-            return r
-        time.sleep(0.05)
-    raise AssertionError("it does not end")
-
-
-def answer(client, box, item, verdict):
-    return client.post(f"/v1/sandboxes/{box['id']}/permissions/{item['id']}", {"verdict": verdict})
-
-
-ASK = ("allow program:/usr/bin", "ask program:/usr/bin/id")
-
-
-def test_what_is_asked_for_waits_for_its_answer(client):
-    box = new(client, *ASK)
-    assert run(client, box, "true && /bin/true; echo $?")["stdout"] == "0\n"
-    number = begin(client, box, shell="id -u; echo $?; cd /usr/bin; ./id -u; echo $?")
-    item = waiting(client, box)[0]
-    assert (item["run"], item["path"], item["rule"], item["kind"]) == (number, "/usr/bin/id", ASK[1], "program")
-    assert client.get(f"/v1/sandboxes/{box['id']}/runs/{number}").json["state"] == "running"
-    assert answer(client, box, {"id": "x"}, "allow").status == 404 and answer(client, box, item, "perhaps").status == 400
-    assert answer(client, box, item, "allow").status == 204
-    assert answer(client, box, item, "deny").status == 404
-    assert answer(client, box, waiting(client, box)[0], "deny").status == 204
-    done = ended(client, box, number)
-    assert done["stdout"] == "1000\n0\n126\n" and "ermission denied" in done["stderr"], done
-    items = [l for l in client.get("/v1/audit", {"sandbox": box["id"], "limit": 1000}).json["items"] if l.get("path") == "/usr/bin/id"]
-    assert [l["type"].split(".")[1] for l in items] == ["asked", "answered", "allowed", "asked", "answered", "denied"], items
-    assert items[1]["verdict"] == "allow" and items[1]["key"] and items[5]["reason"] == "as it was answered"
-
-
-def test_the_first_program_of_a_run_is_asked_for_too(client):
-    box = new(client, *ASK)
-    for verdict, code in (("allow", 0), ("deny", 137)):
-        number = begin(client, box, argv=["id", "-u"])
-        assert answer(client, box, waiting(client, box)[0], verdict).status == 204
-        assert ended(client, box, number)["exit_code"] == code
-    done = client.post(f"/v1/sandboxes/{box['id']}/runs", {"argv": ["not-here"]}).json
-    assert done["exit_code"] == 127 and "command not found" in done["stderr"], done
-    assert client.post(f"/v1/sandboxes/{box['id']}/runs", {"argv": ["true"], "cwd": "/not-here"}).json["state"] == "failed"
-
-
-def test_an_answer_is_for_the_file_that_was_asked_for(client):
-    """Whoever changes the path meanwhile runs nothing."""
-    box = new(client, *ASK)
-    number = begin(client, box, shell="ln -s /usr/bin/true /tmp/x; ln -sf /usr/bin/id /tmp/x; /tmp/x -u; echo $?")
-    item = waiting(client, box)[0]
-    assert item["path"] == "/usr/bin/id"
-    run(client, box, "ln -sf /usr/bin/uname /tmp/y; mv -T /tmp/y /tmp/x")
-    assert answer(client, box, item, "allow").status == 204
-    assert ended(client, box, number)["stdout"] in ("Linux\n0\n", "137\n")
-
-
-def test_a_run_that_waits_can_be_canceled(client):
-    box = new(client, *ASK)
-    number = begin(client, box, shell="id")
-    waiting(client, box)
-    assert client.delete(f"/v1/sandboxes/{box['id']}/runs/{number}").status in (200, 202, 204)
-    assert ended(client, box, number)["canceled"]
-    end = time.monotonic() + 30
-    while client.get(f"/v1/sandboxes/{box['id']}/permissions").json["items"] and time.monotonic() < end:
-        time.sleep(0.05)
-    assert client.get(f"/v1/sandboxes/{box['id']}/permissions").json["items"] == []
 
 
 def test_sftp_is_bound_as_a_run_is(client):
