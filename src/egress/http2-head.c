@@ -69,6 +69,7 @@ void http2_refuse(struct stream *s, int status, const char *kind, const char *me
 
 	snprintf(code, sizeof code, "%d", status);
 	s->collecting = false;
+	http2_drop_request(s);
 	refusal_body(kind, message, &w->data);
 	w->head_over = w->ended = true;
 	const nghttp2_nv v[] = { view(STR(":status"), str_of(code), false), view(STR("content-type"), STR("application/json"), false),
@@ -109,7 +110,7 @@ static void submit(struct stream *s, const struct fields *f, const struct place 
 		if (f->v[i].name[0] == ':')
 			continue;
 		const struct place_field *pf = &p->fields[at++];
-		if (!str_eqz(pf->name, "host"))
+		if (!str_eqz(pf->name, "host") && !(p->body_hash.n && str_eqz(pf->name, "expect"))) /* that one has been met */
 			v[n++] = view(pf->name, place_value(pf), f->v[i].never || pf->fresh);
 	}
 	bool empty = s->way[CLIENT].ended && !s->way[CLIENT].data.len && !s->way[CLIENT].head.n;
@@ -120,7 +121,6 @@ static void submit(struct stream *s, const struct fields *f, const struct place 
 		return;
 	}
 	s->closed[SERVER] = false;
-	s->way[CLIENT].told = empty;
 }
 
 /* The hash of the body that was collected, when it was. */
@@ -158,6 +158,9 @@ static void judge(struct stream *s, struct fields *f)
 		if (p.placed)
 			opener_tell(c, &p, true);
 		submit(s, f, &p);
+	} else if (str_eq_nocase(get(f, "expect"), STR("100-continue"))) {
+		const nghttp2_nv go_on = view(STR(":status"), STR("100"), false);
+		(void)nghttp2_submit_headers(s->h->session[CLIENT], NGHTTP2_FLAG_NONE, s->id[CLIENT], NULL, &go_on, 1, NULL);
 	}
 	place_done(&p);
 }

@@ -10,19 +10,27 @@
  *   begin headers   a stream, closed towards the server
  *   head complete   judged: refused (an answer of ours), to be signed (its body is collected first), or submitted to the server
  *   data, trailers  wait in the way they came, until the other session asks for them (http2_give)
- *   reset           told to the other end with its code; of an answer that is complete, only after it has been given
+ *   reset           told to the other end with its code; a server's, behind an answer that is complete, says only that no more of the request is needed
  *   closed twice    freed
+ *
+ * A request that is not needed any more (refused, or answered early) is not stopped at once. RST_STREAM right behind the answer is an error to clients that
+ * send first and read then, and a stream of node's that it reaches while the body waits to be written, and before the answer has been read, never
+ * closes: node waits for a write that nobody will do. So what still comes is thrown away, its windows given back; after a while, or after so much
+ * of it, the client is asked for a sign of life (PING), and its stream is reset (NO_ERROR) when that has come back: by then it has read the answer.
  *
  * The server's GOAWAY is told to the client. When the server goes, its streams are reset, and what is complete is still given. Nothing is
  * pushed, no CONNECT of either kind is carried. Floods of resets, CONTINUATIONs, acknowledgements and settings are cut by nghttp2's own limits. */
 #include "egress/http2_int.h"
 
+#include <endian.h>
 #include <errno.h>
 
 #define KEPT_MAX   (32U << 20) /* of all streams of all connections; beyond, connections keep their own window, once */
 #define WIDE	   (1 << 20)
 #define WIDE_AFTER (256U << 10)
 #define WIDE_MAX   64 /* directions of connections */
+#define STOP_AFTER_MS 5000
+#define STOP_AFTER    (4U << 20)
 
 static enum end end_of(const struct http2 *h, const nghttp2_session *session)
 {
@@ -121,14 +129,80 @@ static void stream_free(struct stream *s)
 	buf_done(&s->held);
 	DL_DELETE(h->streams, s);
 	h->n_streams--;
+	if (s->stop_ms)
+		h->n_stopping--;
 	free(s);
 }
 
-/* Has anybody been told the whole answer before the request was over? Then the rest of it is not needed. */
-static void stop_upload(struct stream *s)
+/* --- requests that are not needed any more --- */
+
+void http2_drop_request(struct stream *s)
 {
-	if (s->way[SERVER].told && s->closed[SERVER] && !s->way[CLIENT].ended)
+	let_go(s, CLIENT, s->way[CLIENT].kept);
+	buf_done(&s->way[CLIENT].data);
+}
+
+/* Has the client been told the whole answer before its request was over? */
+static void stop_request(struct stream *s)
+{
+	if (s->stop_ms || !s->told || !s->closed[SERVER] || s->way[CLIENT].ended)
+		return;
+	s->stop_ms = now_ms() + STOP_AFTER_MS;
+	s->h->n_stopping++;
+}
+
+static void ask(struct stream *s)
+{
+	const uint32_t id = htobe32((uint32_t)s->id[CLIENT]);
+	uint8_t word[8] = { 0 };
+
+	if (s->asked)
+		return;
+	s->asked = true;
+	memcpy(word, &id, sizeof id);
+	if (nghttp2_submit_ping(s->h->session[CLIENT], NGHTTP2_FLAG_NONE, word) != 0)
+		s->h->failed = true;
+}
+
+/* Whatever word it is: it only ends what was to be ended. */
+static void on_sign_of_life(struct http2 *h, const uint8_t word[8])
+{
+	uint32_t id;
+
+	memcpy(&id, word, sizeof id);
+	struct stream *s = stream_of(h->session[CLIENT], (int32_t)be32toh(id));
+	if (s && s->asked)
 		http2_reset(s, CLIENT, NGHTTP2_NO_ERROR);
+}
+
+static void throw_away(struct stream *s, size_t n)
+{
+	s->thrown += s->stop_ms ? n : 0;
+	if (s->thrown > STOP_AFTER)
+		ask(s);
+}
+
+bool http2_sweep(struct http2 *h, uint64_t now)
+{
+	struct stream *s;
+
+	if (!h->n_stopping)
+		return false;
+	DL_FOREACH (h->streams, s)
+		if (s->stop_ms && now >= s->stop_ms)
+			ask(s);
+	return true;
+}
+
+/* The server has ended its stream: with its answer, or without. */
+static void on_server_left(struct stream *s, uint32_t code)
+{
+	s->closed[SERVER] = true;
+	http2_drop_request(s);
+	if (s->way[SERVER].ended)
+		stop_request(s);
+	else /* half an answer is not to look like a whole one */
+		http2_reset(s, CLIENT, !s->sent ? NGHTTP2_REFUSED_STREAM : code ? code : NGHTTP2_CANCEL);
 }
 
 /* --- data --- */
@@ -153,7 +227,6 @@ ssize_t http2_give(nghttp2_session *to, int32_t id, uint8_t *p, size_t n, uint32
 	if (!w->ended || w->data.len)
 		return (ssize_t)k;
 	*flags |= NGHTTP2_DATA_FLAG_EOF;
-	w->told = true;
 	if (w->head_over && w->head.n) {
 		nghttp2_nv v[H2_FIELDS_MAX];
 		*flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
@@ -210,6 +283,8 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
 	(void)flags;
 	if (!s || (s->closed[!e] && !s->collecting)) { /* nobody wants it */
 		(void)nghttp2_session_consume(session, id, n);
+		if (s && e == CLIENT)
+			throw_away(s, n);
 		return 0;
 	}
 	s->way[e].bytes += n;
@@ -289,6 +364,8 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
 
 	if (frame->hd.type == NGHTTP2_GOAWAY && e == SERVER)
 		on_goaway(h, frame->goaway.error_code);
+	if (frame->hd.type == NGHTTP2_PING && e == CLIENT && frame->hd.flags & NGHTTP2_FLAG_ACK)
+		on_sign_of_life(h, frame->ping.opaque_data);
 	if (!s || (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA))
 		return 0;
 	if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) {
@@ -314,8 +391,8 @@ static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *c
 	if (end_of(h, session) == SERVER)
 		s->sent = true;
 	else if ((frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) {
-		s->way[SERVER].told = true;
-		stop_upload(s);
+		s->told = true;
+		stop_request(s);
 	}
 	return 0;
 }
@@ -330,14 +407,10 @@ static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *c
 		return 0;
 	s->closed[e] = true;
 	nghttp2_session_set_stream_user_data(session, id, NULL);
-	if (e == CLIENT && (code != NGHTTP2_NO_ERROR || !s->way[CLIENT].ended))
+	if (e == SERVER)
+		on_server_left(s, code);
+	else if (code != NGHTTP2_NO_ERROR || !s->way[CLIENT].ended)
 		http2_reset(s, SERVER, code ? code : NGHTTP2_CANCEL);
-	else if (e == SERVER && !s->sent)
-		http2_reset(s, CLIENT, NGHTTP2_REFUSED_STREAM);
-	else if (e == SERVER && (code != NGHTTP2_NO_ERROR || !s->way[SERVER].ended))
-		http2_reset(s, CLIENT, code);
-	else if (e == SERVER)
-		stop_upload(s);
 	if (s->closed[CLIENT] && s->closed[SERVER])
 		stream_free(s);
 	return 0;
@@ -441,12 +514,10 @@ static void on_server_gone(struct http2 *h)
 	nghttp2_session_del(take_ptr(&h->session[SERVER]));
 	on_goaway(h, NGHTTP2_NO_ERROR);
 	DL_FOREACH_SAFE (h->streams, s, next) {
-		bool missing = !s->closed[SERVER];
-		s->closed[SERVER] = true;
+		if (!s->closed[SERVER])
+			on_server_left(s, NGHTTP2_INTERNAL_ERROR);
 		if (s->closed[CLIENT])
 			stream_free(s);
-		else if (missing)
-			http2_reset(s, CLIENT, s->sent ? NGHTTP2_INTERNAL_ERROR : NGHTTP2_REFUSED_STREAM);
 	}
 }
 
@@ -454,16 +525,17 @@ bool http2_run(struct conn *c)
 {
 	struct http2 *h = c->http2;
 	struct side *server = &c->server;
-	bool moved = take(h, CLIENT, &c->client);
+	bool moved = take(h, CLIENT, &c->client), heard = take(h, SERVER, server);
 
-	moved |= take(h, SERVER, server);
+	moved |= heard;
 	moved |= send_out(h, SERVER, server);
 	moved |= send_out(h, CLIENT, &c->client);
 	if (h->failed) {
 		opened_kill(c);
 		return false;
 	}
-	bool gone = (server->eof || server->broken || server->mute) && !server->in.len;
+	/* One that takes nothing more may have said why before. */
+	bool gone = server->eof || server->broken || (server->mute && !heard);
 	if (h->session[SERVER] && (gone || is_over(h->session[SERVER]))) {
 		on_server_gone(h);
 		return true;

@@ -26,7 +26,6 @@ struct way { /* of a stream: what comes from one end, for the other one */
 	struct fields head; /* that is being read; behind the last head: the trailers */
 	bool head_over;	    /* it has been judged; what comes now are trailers */
 	bool ended;	    /* no more will come */
-	bool told;	    /* the other end knows */
 	bool deferred;	    /* the other session waits for more of it */
 	bool paid;	    /* the windows have got back all of it already */
 	bool wide;	    /* has the larger window */
@@ -40,8 +39,13 @@ struct stream {
 	struct way way[2]; /* by where it comes from */
 	bool closed[2];	   /* has no stream there: any more, or yet */
 	bool sent;	   /* the server may have seen its head */
+	bool told;	   /* the client has been given the whole answer */
 	bool collecting;   /* the body is needed before the head can be signed */
 	struct buf held;   /* of the answer: could be the beginning of a value */
+	/* The rest of the request is not needed. When the client is to be told (0: it is needed), what has been thrown away since, has it been asked? */
+	uint64_t stop_ms;
+	size_t thrown;
+	bool asked;
 	struct stream *prev, *next;
 };
 
@@ -50,13 +54,14 @@ struct http2 {
 	nghttp2_session *session[2]; /* towards each end; SERVER: NULL when there is nobody any more */
 	bool wide[2];
 	struct stream *streams;
-	size_t n_streams;
+	size_t n_streams, n_stopping;
 	bool failed;
 };
 
 /* http2.c */
 ssize_t http2_give(nghttp2_session *to, int32_t id, uint8_t *p, size_t n, uint32_t *flags, nghttp2_data_source *source, void *ctx);
 void http2_reset(struct stream *s, enum end e, uint32_t code);
+void http2_drop_request(struct stream *s); /* what waits of its body: nobody will take it */
 
 /* http2-head.c */
 int fields_add(struct fields *f, struct str name, struct str value, bool never); /* -E2BIG: too much */

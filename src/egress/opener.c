@@ -380,6 +380,8 @@ static void sweep(struct opener *o, uint64_t now)
 	DL_FOREACH_SAFE (o->conns, c, next)
 		if (c->deadline_ms && now >= c->deadline_ms)
 			opened_kill(c);
+		else if (c->state == CONN_OPEN && c->http2 && http2_sweep(c->http2, now))
+			opened_run(c);
 }
 
 static void bury(struct opener *o)

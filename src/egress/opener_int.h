@@ -114,6 +114,7 @@ bool http1_run(struct conn *c); /* moved? */
 struct http2 *http2_new(struct conn *c);
 void http2_free(struct http2 *h);
 bool http2_run(struct conn *c); /* moved? */
+bool http2_sweep(struct http2 *h, uint64_t now); /* time has passed; is there something to run? */
 
 /* Answers of ours. Appended to out, which is to be buf_done. */
 void refusal_body(const char *kind, const char *message, struct buf *out);

@@ -18,8 +18,7 @@ static bool is_carried(const unsigned char *p, size_t n)
 {
 	struct str name = { (const char *)p, n };
 
-	/* Of HTTP/2 only what tests ask for: a request is now and then left without an end (docs/internals/egress.md). */
-	return str_eqz(name, HTTP11) || (getenv("CAISSON_TEST_HTTP2") && str_eqz(name, HTTP2));
+	return str_eqz(name, HTTP11) || str_eqz(name, HTTP2);
 }
 
 bool offers(const struct conn *c, const char *protocol)

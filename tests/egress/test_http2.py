@@ -3,10 +3,11 @@ import base64
 import json
 import os
 import subprocess
+import sys
 import threading
 
 import world
-from test_secrets import CANARY, Set, secret
+from test_secrets import CANARY, Set, cli, secret
 from upstream import aws_signature, openers
 from world import until
 
@@ -99,7 +100,7 @@ def test_http2_refuses_what_http1_refuses(w):
             const no = async (status, h, body) => { const r = await ask(s, h, body); assert.equal(r.status, status, JSON.stringify([h, r])); return r; };
             const r = await no(403, { 'x-other': K });
             assert.equal(r.h['x-caisson'], 'refused'); assert.match(r.text, /may not stand in this field/);
-            await no(403, { ...auth, ':method': 'POST' });
+            await no(403, { ...auth, ':method': 'POST' }, 'x'.repeat(300000)); // told while it still sends
             for (const p of ['/v10', '/v1/../x', '/v1/%2e%2e/x', '/v1//x']) await no(403, { ...auth, ':path': p });
             await no(403, { ':path': '/v1/' + K });
             await no(403, { authorization: 'Bearer caisson-placeholder-' + '0'.repeat(64) });
@@ -178,6 +179,13 @@ def test_http2_ends_are_told(w):
             assert.equal(broken.code, 2); assert.equal(broken.text, 'some');
             const early = await ask(s, { ...auth, ':path': '/v1/early' }, 'u'.repeat(1 << 20));
             assert.equal(early.status, 413); assert.equal(early.text, 'enough'); assert.equal(early.code, 0);
+            // what nobody needs is stopped, also when it has no end by itself
+            const idle = open(s, { ...auth, ':method': 'POST', ':path': '/v1/early' }), endless = open(s, { ...auth, ':method': 'POST', ':path': '/v1/early' });
+            idle.resume().write('a word');
+            endless.resume().on('error', () => {});
+            const more = () => { if (!endless.destroyed) endless.write(Buffer.alloc(65536), more); };
+            more();
+            for (const r of await Promise.all([idle, endless].map((r) => new Promise((done) => r.on('close', () => done(r)))))) assert.equal(r.rstCode, 0);
             let away = false;
             s.on('goaway', () => { away = true; });
             assert.equal((await ask(s, { ...auth, ':path': '/v1/goaway' })).text, 'last');
@@ -203,6 +211,9 @@ def test_http2_with_curl(w):
         assert t.box.run(shell=f"{ask}/v1/x --http2")["stdout"] == "hello 0\n2"
         assert t.box.run(shell=f"head -c 3000000 /dev/zero | {ask}/v1/x --http2 -T -")["stdout"] == "hello 3000000\n2"
         assert t.box.run(shell=f"{ask}/v1/x --http2 -H 'X-Other: '$KEY")["stdout"].endswith("2")
+        for size in (3000000, 30000000):  # refused while it sends: the second one is more than is thrown away
+            r = t.box.run(shell=f"head -c {size} /dev/zero | {ask}/v1/x --http2 -H 'X-Other: '$KEY -T -")
+            assert '"kind":"denied"' in r["stdout"] and r["stdout"].endswith("2") and r["exit_code"] == 0, r
         assert [h["authorization"] for h in t.up.sent("/v1/x")] == ["Bearer " + CANARY] * 2
         # the other one is not opened: there the placeholder is nothing but a text
         assert t.box.run(shell=f"{ask.replace('api.test', 'other.test')}/v1/y -k --http2")["stdout"] == "hello 0\n2"
@@ -210,6 +221,31 @@ def test_http2_with_curl(w):
     with Set(w) as t:  # a host that speaks the older one only
         r = t.box.run(shell="curl -sS -m 60 --http2 -H \"Authorization: Bearer $KEY\" -w '%{http_version}' https://api.test:8443/v1/x")
         assert r["stdout"] == "hello 0\n1.1" and t.up.field("Authorization") == "Bearer " + CANARY, r
+
+
+def test_http2_with_httpx(w):
+    lib = os.path.join(w.folder, "httpx")
+    if not os.path.exists(lib):
+        got = subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", lib, "httpx[http2]"], capture_output=True, text=True)
+        if got.returncode:
+            raise world.Skip("httpx cannot be had here: " + got.stderr[-200:])
+    code = """
+import os, sys
+sys.path.insert(0, '/tmp/httpx')
+import httpx
+with httpx.Client(http1=%r, http2=%r, timeout=60) as c:
+    for size in (0, 1000, 300000):
+        r = c.put('https://api.test:%d/v1/x', headers={'Authorization': 'Bearer ' + os.environ['KEY']}, content=b'x' * size)
+        print(r.http_version, r.status_code, r.text.strip())
+    for _ in range(3): # it sends first and reads then: whoever refuses has to wait for it
+        r = c.post('https://api.test:%d/v1/x', headers={'Authorization': 'Bearer ' + os.environ['KEY']}, content=b'x' * %d)
+        print(r.status_code, r.headers['x-caisson'])
+"""
+    for kind, port, name, refused in ((Set, 8443, "HTTP/1.1", 1000), (Set2, PORT, "HTTP/2", 300000)):
+        with kind(w, methods=["PUT"]) as t:
+            assert cli(w, "cp", lib, f"{t.box.id}:/tmp/").returncode == 0
+            out = t.box.python(code % (name == "HTTP/1.1", name == "HTTP/2", port, port, refused)).split("\n")
+            assert out == [f"{name} 200 hello {n}" for n in (0, 1000, 300000)] + ["403 refused"] * 3, out
 
 
 def test_http2_signs_for_aws(w):

@@ -59,18 +59,13 @@ class Opener:
     def serve(self, s):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.crt, self.key)
-        data = b""
         try:
             t = context.wrap_socket(s, server_side=True)
-            while True:
-                while b"\r\n\r\n" not in data:
-                    more = t.recv(65536)
-                    if not more:
-                        return
-                    data += more
-                head, data = data.split(b"\r\n\r\n", 1)
-                self.heads.append(head.decode())
-                t.sendall(b"HTTP/1.1 200 OK\r\nX-Echo: %s\r\nContent-Length: %d\r\n\r\n" % (VALUE.encode(), len(head)) + head)
+            head, data = world.take_head(t, b"")
+            while head is not None:
+                self.heads.append(head)
+                t.sendall(f"HTTP/1.1 200 OK\r\nX-Echo: {VALUE}\r\nContent-Length: {len(head)}\r\n\r\n{head}".encode())
+                head, data = world.take_head(t, data)
         except OSError:
             pass
 

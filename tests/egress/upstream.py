@@ -37,25 +37,17 @@ class Upstream:
                 return line.split(":", 1)[1].strip()
 
     def talk(self, _, c):
-        data = b""
-        while True:
-            while b"\r\n\r\n" not in data:
-                more = c.recv(65536)
-                if not more:
-                    return
-                data += more
-            head, data = data.split(b"\r\n\r\n", 1)
-            head = head.decode("latin-1")
+        head, data = world.take_head(c, b"")
+        while head is not None:
             self.heads.append(head)
             path = head.split(" ")[1]
-            fields = {l.split(":", 1)[0].lower(): l.split(":", 1)[1].strip() for l in head.split("\r\n")[1:]}
             if path.startswith("/v1/ws"):
-                c.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n" + data)
-                world.Server.echo(self.server, c)
+                self.server.upgrade(c, data)
                 return
-            data, body = self.body(c, data, fields, keep=not path.startswith("/v1/upload"))
+            data, body = self.body(c, data, world.fields_of(head), keep=not path.startswith("/v1/upload"))
             self.bodies.append(body)
             getattr(self, "on_" + path.split("?")[0].strip("/").replace("/", "_"), self.plain)(c, head)
+            head, data = world.take_head(c, data)
 
     def body(self, c, data, fields, keep):
         got, out = 0, b""

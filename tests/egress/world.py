@@ -43,6 +43,21 @@ def sh(command):
     return done.stdout
 
 
+def take_head(c, data):
+    """The next head of HTTP/1 as text, and the bytes behind it; (None, b"") at the end."""
+    while b"\r\n\r\n" not in data:
+        more = c.recv(65536)
+        if not more:
+            return None, b""
+        data += more
+    head, data = data.split(b"\r\n\r\n", 1)
+    return head.decode("latin-1"), data
+
+
+def fields_of(head):
+    return {l.split(":", 1)[0].lower(): l.split(":", 1)[1].strip() for l in head.split("\r\n")[1:] if ":" in l}
+
+
 class Skip(Exception):
     """Not for this boundary, or not on this host: counts neither way."""
 
@@ -123,22 +138,21 @@ class Server:
     @staticmethod
     def http(self, c):
         """HTTP/1.1 with keep-alive; answers with the Host it was asked for."""
-        data = b""
-        while True:
-            while b"\r\n\r\n" not in data:
-                more = c.recv(65536)
-                if not more:
-                    return
-                data += more
-            head, data = data.split(b"\r\n\r\n", 1)
-            host = [l.split(b":", 1)[1].strip().decode() for l in head.split(b"\r\n")[1:] if l.lower().startswith(b"host:")]
-            self.seen.append(host[0] if host else None)
-            body = f"hello from {host}\n".encode()
-            if b"upgrade: websocket" in head.lower():
-                c.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
-                Server.echo(self, c)
+        head, data = take_head(c, b"")
+        while head is not None:
+            fields = fields_of(head)
+            self.seen.append(fields.get("host"))
+            body = f"hello from {fields.get('host')}\n".encode()
+            if fields.get("upgrade") == "websocket":
+                self.upgrade(c, data)
                 return
             c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            head, data = take_head(c, data)
+
+    def upgrade(self, c, data):
+        """To a WebSocket, of which nothing is understood: its bytes go back as they come."""
+        c.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n" + data)
+        self.echo(self, c)
 
     def close(self):
         try:

@@ -1,13 +1,7 @@
 /* What passes between the two sides of an opened connection, without the TLS around it. The first byte says which protocol; then pieces follow: a
  * byte whose lowest bit says from which side, a byte of length, and its bytes. Whatever they are: nothing grows without bound, nothing is kept
  * when the connection is gone, and no answer tells the value. */
-#include "egress/opener_int.h"
-
-#include <errno.h>
-#include <stdio.h>
-
-#define VALUE	    "value-that-is-secret"
-#define PLACEHOLDER "caisson-placeholder-abababababababababababababababababababababababababababababababab"
+#include "../opened.h"
 
 static void check(bool holds)
 {
@@ -15,46 +9,11 @@ static void check(bool holds)
 		abort();
 }
 
-static void keys_of(struct keyring *k)
-{
-	static const char text[] = "certificate=AA==\0signer=AA==\0secret=sec_1\0placeholder=" PLACEHOLDER "\0value=" VALUE
-				   "\0host=api.test:443\0header=Authorization\0query=key\0basic=1\0path=/v1\0"
-				   "secret=sec_2\0placeholder=caisson-placeholder-cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd\0value=" VALUE
-				   "-of-aws\0host=api.test:443\0aws=AKIDEXAMPLE";
-
-	check(keyring_parse(text, sizeof text, k) == 0);
-}
-
-static struct conn *begin(struct opener *o, bool h2)
-{
-	struct conn *c = xcalloc(1, sizeof *c);
-	struct side *sides[] = { &c->client, &c->server };
-
-	c->o = o;
-	c->state = CONN_OPEN;
-	c->port = 443;
-	snprintf(c->name, sizeof c->name, "api.test");
-	for (size_t i = 0; i < 2; i++) {
-		sides[i]->conn = c;
-		sides[i]->fd = -EBADF;
-		sides[i]->up = true;
-		buf_init(&sides[i]->in, ROOM);
-		buf_init(&sides[i]->out, OUT_MAX);
-	}
-	DL_APPEND(o->conns, c);
-	o->n_conns++;
-	if (h2)
-		c->http2 = http2_new(c);
-	else
-		c->http1 = http1_new(c);
-	return c;
-}
-
 static void drain(struct side *s)
 {
 	check(!s->out.overflow && s->out.len <= OUT_MAX);
 	/* Of the client's side alone: on the other one is where it belongs. HTTP/2 says heads in a code of its own, and there this sees bodies. */
-	check(s != &s->conn->client || !s->out.len || !memmem(s->out.data, s->out.len, VALUE, strlen(VALUE)));
+	check(s != &s->conn->client || !s->out.len || !memmem(s->out.data, s->out.len, OPENED_VALUE, strlen(OPENED_VALUE)));
 	buf_consume(&s->out, s->out.len);
 }
 
@@ -90,9 +49,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (size == 0)
 		return 0;
-	if (!o.keys.n)
-		keys_of(&o.keys);
-	struct conn *c = begin(&o, data[0] & 1);
+	check(o.keys.n || opened_keys(&o.keys));
+	struct conn *c = opened_begin(&o, data[0] & 1);
 	if (data[0] & 2) /* nobody there */
 		snprintf(c->refusal, sizeof c->refusal, "no");
 	if (c->http2) {
@@ -113,11 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		run(c);
 	}
 	check(c->state != CONN_OPEN);
-	opened_kill(c);
-	http1_free(c->http1);
-	http2_free(c->http2);
-	free(c);
-	o.dead = NULL;
+	opened_free(c);
 	check(o.kept == 0 && o.n_wide == 0 && o.n_conns == 0);
 	return 0;
 }
