@@ -17,6 +17,7 @@ program() {
 	left=$(sed -n 's/^not ok [0-9]* # SKIP //p' <<<"$out" | paste -sd ' ')
 	if [ "$status" != 0 ] || [ "$bad" != 0 ] || [ "$ok" = 0 ]; then
 		echo "FAIL $name: exit $status, $ok ok, $bad not ok"
+		grep -A 3 '^not ok ' <<<"$out" | grep -v '^ok ' # which may be far above what was said last
 		grep -v '^ok ' <<<"$out" | tail -n 30
 		[ "$bad" != 0 ] || bad=1
 	else

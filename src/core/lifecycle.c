@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 enum { REOPEN_MAX = 5, REOPEN_WINDOW_MS = 60000, DELETE_AGAIN_MS = 5000,
-       TELL_TIME_MS = 60000 /* clocks drift apart */ };
+       TELL_TIME_MS = 60000 /* clocks drift apart */, TELL_AGAIN_MAX = 10 };
 
 enum verb { V_CREATE = 1, V_START = 2, V_STOP = 4, V_PAUSE = 8, V_RESUME = 16, V_DELETE = 32, V_HOLD = 64 };
 
@@ -201,7 +201,20 @@ void lifecycle_tell_time(struct sandbox *s, bool name)
 		return;
 	name_it(&named, s, hostname);
 	s->told_time_ms = now_ms();
+	s->told_again = 0;
 	link_tell_time(s->link, name ? hostname : NULL);
+}
+
+/* A telling only ever brings the clock forward, so the quickest one counts. A host that has no time for any is left in peace. */
+static void on_told_late(void *ctx)
+{
+	struct sandbox *s = ctx;
+	unsigned again = s->told_again;
+
+	if (again >= TELL_AGAIN_MAX || s->under_way)
+		return;
+	lifecycle_tell_time(s, false);
+	s->told_again = again + 1;
 }
 
 static void on_hello(void *ctx, const struct link_run_state *known, size_t n)
@@ -253,6 +266,7 @@ const struct link_events sandbox_link_events = {
 	.on_ask = permission_on_ask,
 	.on_ask_end = permission_on_ask_end,
 	.on_closed = on_closed,
+	.on_told_late = on_told_late,
 };
 
 /* --- ending --- */

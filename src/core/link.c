@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { ACK_EVERY = GUEST_WINDOW / 8 };
+enum { ACK_EVERY = GUEST_WINDOW / 8, TOLD_LATE_MS = 50 };
 
 enum link_state { LINK_OPENING, LINK_OPEN, LINK_CLOSED };
 
@@ -58,6 +58,7 @@ struct link {
 	uint64_t next_op, next_serial;
 	bool released_early;     /* frames of a forgotten run may be under way */
 	size_t told;             /* link_tell_time: answers that are still to come */
+	uint64_t told_ms;        /* the last of them */
 };
 
 struct pump *link_pump(struct link *l)
@@ -167,6 +168,8 @@ static int take_setup_done(struct link *l, const struct guest_frame *f)
 	l->told--;
 	if (g.kind)
 		log_warn("msg=\"a guest could not be told the time: %s\"", str_quote(g.text, &(struct quoted){ 0 }));
+	else if (l->told == 0 && now_ms() - l->told_ms > TOLD_LATE_MS && l->ev->on_told_late)
+		l->ev->on_told_late(l->ctx);
 	return 0;
 }
 
@@ -549,6 +552,7 @@ void link_tell_time(struct link *l, const char *hostname)
 
 	if (l->state != LINK_OPEN || !link_is_open(l))
 		return;
+	l->told_ms = now_ms();
 	clock_gettime(CLOCK_REALTIME, &now);
 	s.time_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 	(void)guest_setup_put(pump_out(l->pump), l->next_serial++, &s);

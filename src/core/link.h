@@ -50,6 +50,8 @@ struct link_events {
 	void (*on_verdict)(void *ctx, uint64_t run, unsigned how, const struct guest_verdict *v);
 	void (*on_ask)(void *ctx, uint64_t id, const struct guest_ask *a); /* again after a hello, if it still waits */
 	void (*on_ask_end)(void *ctx, uint64_t id);                        /* it needs no answer any more */
+	/* The answer to the last link_tell_time took so long that the guest's clock may be late by more than a little. */
+	void (*on_told_late)(void *ctx);
 };
 
 /* Takes fd (also on failure). Says hello; nothing may be asked before on_hello, except run_start and op_open, which may

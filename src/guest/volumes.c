@@ -100,8 +100,9 @@ static int open_folder(const char *path)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Returns the root of what is mounted then, from which the server has answered once. */
-static int mount_one(int fuse, int control, unsigned i, const struct guest_volume *volume)
+/* Returns the root of what is mounted then, from which the server has answered once. The relay is the only one left who has the device: if it
+ * ends, nobody waits in the file system, and above all not we. */
+static int mount_one(int *fuse, int control, unsigned i, const struct guest_volume *volume)
 {
 	const unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOATIME | (volume->read_only ? MS_RDONLY : 0);
 	const char number = (char)i;
@@ -111,10 +112,11 @@ static int mount_one(int fuse, int control, unsigned i, const struct guest_volum
 
 	if (folder < 0)
 		return folder;
-	snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other", fuse);
+	snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other", *fuse);
 	snprintf(at, sizeof at, "/proc/self/fd/%d", folder);
 	if (mount("volume", at, "fuse", flags, options) < 0)
 		return -errno;
+	*fuse = close_fd(*fuse);
 	int root = open_folder(volume->path);
 	if (root >= 0 && (write(control, &number, 1) != 1 || fstat(root, &st) < 0)) {
 		int e = errno;
@@ -163,10 +165,10 @@ static void close_ends(struct relay_ends *ends)
 		close_fd(ends->fuse[i]);
 }
 
-static int mount_all(struct volumes *v, const struct guest_setup *s, const struct relay_ends *ends, int control, struct err *e)
+static int mount_all(struct volumes *v, const struct guest_setup *s, struct relay_ends *ends, int control, struct err *e)
 {
 	for (unsigned i = 0; i < s->volumes_n; i++) {
-		int root = mount_one(ends->fuse[i], control, i, &s->volumes[i]);
+		int root = mount_one(&ends->fuse[i], control, i, &s->volumes[i]);
 		if (root == -ELOOP || root == -ENOTDIR)
 			return err_set(e, ERR_INVALID, -root, "volumes: %s has a symlink or a file in its way", s->volumes[i].path);
 		if (root < 0)

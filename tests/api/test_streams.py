@@ -205,11 +205,15 @@ def test_attach_leave_and_come_back(client, shared_box):
 def test_attach_a_terminal(client, shared_box):
     run = shared_box.start({"argv": ["sh", "-c", "stty -echo; printf 'ready\\n'; read x; stty size; exec cat"], "pty": True})
     ws, _ = attach(client, shared_box, run)
-    assert b"ready" in ws.receive()[1]
+    seen = b""
+    while b"ready\r\n" not in seen:
+        seen += ws.receive()[1][1:]
     ws.send({"type": "resize", "rows": 21, "cols": 77})
-    time.sleep(0.3)
     ws.stdin(b"\n")
-    assert b"21 77" in ws.receive()[1]
+    seen = b""
+    while b"\n" not in seen:
+        seen += ws.receive()[1][1:]
+    assert seen == b"21 77\r\n"
     ws.send({"type": "signal", "signal": "INT"})
     out, err, end = ws.until_end()
     assert end["signal"] == 2 and end["signal_name"] == "SIGINT"

@@ -76,6 +76,13 @@ static void on_closed(void *ctx, const struct err *why)
 	d->closed = true;
 }
 
+static void on_told_late(void *ctx)
+{
+	struct drive *d = ctx;
+
+	d->told_late++;
+}
+
 static const struct link_events events = {
 	.on_hello = on_hello,
 	.on_run_started = on_run_started,
@@ -84,6 +91,7 @@ static const struct link_events events = {
 	.on_run_end = on_run_end,
 	.on_session_end = on_session_end,
 	.on_closed = on_closed,
+	.on_told_late = on_told_late,
 };
 
 /* --- turning the loop --- */

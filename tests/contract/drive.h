@@ -32,7 +32,7 @@ struct drive {
 	struct got_run *runs;
 	struct link_run_state known[2048];
 	size_t known_n;
-	uint64_t next_run, events, ended_n;
+	uint64_t next_run, events, ended_n, told_late;
 };
 
 void drive_init(struct drive *d, uv_loop_t *loop);

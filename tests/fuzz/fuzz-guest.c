@@ -287,7 +287,10 @@ static void op_end(void *ctx, const struct err *e)
 
 static void as_the_daemon(struct str in)
 {
-	static const struct link_events events = { on_hello, on_run_started, on_run_output, on_run_stdin_room, on_run_end, on_session_end, on_closed };
+	static const struct link_events events = {
+		.on_hello = on_hello, .on_run_started = on_run_started, .on_run_output = on_run_output, .on_run_stdin_room = on_run_stdin_room,
+		.on_run_end = on_run_end, .on_session_end = on_session_end, .on_closed = on_closed,
+	};
 	static const struct op_events op_events = { op_info, op_match, op_values, alive, op_data, alive, alive, op_end };
 	static const char *const argv[] = { "true", NULL };
 	struct world w = { 0 };

@@ -330,6 +330,25 @@ static void lies_about_ops(void **state)
 	}
 }
 
+static void told_late(void **state)
+{
+	(void)state;
+	struct hostile h;
+	hostile_init(&h, true);
+	for (uint64_t serial = 1; serial < 3; serial++) {
+		link_tell_time(h.d.link, NULL);
+		usleep(100000);
+		guest_result_put(&h.say, GUEST_SETUP_DONE, serial, &(struct guest_result){ 0 });
+		assert_int_equal(send(h.fd, h.say.data, h.say.len, MSG_NOSIGNAL), h.say.len);
+		buf_reset(&h.say);
+		for (int i = 0; i < 1000 && h.d.told_late < serial; i++)
+			drive_for(&h.d, 10);
+		assert_int_equal(h.d.told_late, serial);
+	}
+	guest_result_put(&h.say, GUEST_SETUP_DONE, 3, &(struct guest_result){ 0 }); /* once too often */
+	hostile_says(&h);
+}
+
 /* A connection of one op, whose other end says everything and goes away without having read what we said (the kernel then calls it
  * reset), while our own reader takes a piece now and then. */
 static void last_words_are_heard(void **state)
@@ -433,7 +452,7 @@ int main(void)
 		cmocka_unit_test(a_request_too_long_is_an_answer),
 		cmocka_unit_test(a_closed_link_answers_everything),
 	}, hostile[] = {
-		cmocka_unit_test(lies_about_output), cmocka_unit_test(lies_about_ops), cmocka_unit_test(lies_about_stdin),
+		cmocka_unit_test(lies_about_output), cmocka_unit_test(lies_about_ops), cmocka_unit_test(lies_about_stdin), cmocka_unit_test(told_late),
 		cmocka_unit_test(last_words_are_heard), cmocka_unit_test(text_is_made_clean), cmocka_unit_test(a_guest_that_is_none),
 	};
 	signal(SIGPIPE, SIG_IGN);
