@@ -96,7 +96,8 @@ static void build_typescript(const struct run_spec *spec, struct argv_builder *b
 {
 	arg(b, "sucrase-node"); /* the image's pinned runner (images/default): strips types only, in a fifth of ts-node's time */
 	arg(b, "{script}");
-	ret->script = str_of(spec->code);
+	ret->prefixed = xasprintf(NODE_PRELUDE "%s", spec->code);
+	ret->script = str_of(ret->prefixed);
 	ret->script_suffix = ".ts";
 	args(b, spec->code_argv);
 }

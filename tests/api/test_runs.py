@@ -188,8 +188,8 @@ def test_the_disk_limit_holds(client):
 
 @pytest.mark.parametrize("language,code,want", [
     ("python", "import sys; print(6*7, sys.argv[1:])", "42 ['x']\n"),
-    ("javascript", "console.log(6*7, process.argv.slice(-1))", "42 [ 'x' ]\n"),
-    ("typescript", "const n: number = 6*7; console.log(n, process.argv.slice(-1))", "42 [ 'x' ]\n"),
+    ("javascript", "console.log(6*7, process.argv.slice(1))", "42 [ 'x' ]\n"),
+    ("typescript", "const n: number = 6*7; console.log(n, process.argv.slice(1))", "42 [ 'x' ]\n"),
     ("bash", 'echo $((6*7)) "[$1]"', "42 [x]\n"),
 ])
 def test_code(shared_box, language, code, want):

@@ -266,6 +266,15 @@ def terminals(sb):
         equal(s.end(), 137)
         equal(p.list_pty_sessions(), [])
 
+    def nowhere():
+        """One that cannot begin says why, to who waits for it or for its end."""
+        try:
+            said = p.create_pty_session("t8", cwd="/nowhere").wait(lambda _: None).error
+        except Exception as e:
+            said = str(e)
+        assert "/nowhere" in (said or ""), said
+        equal(p.list_pty_sessions(), [])
+
     def reconnecting():
         s = open_one("t3")
         s.until(b"$ ")
@@ -350,7 +359,7 @@ def terminals(sb):
     def slow_reader():
         much(0.004)
 
-    for f in (life, killing, reconnecting, python, top, vi, much, slow_reader):
+    for f in (life, killing, nowhere, reconnecting, python, top, vi, much, slow_reader):
         check("terminal: " + f.__name__, f)
 
 

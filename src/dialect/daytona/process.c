@@ -130,7 +130,9 @@ bool execution_failed(struct execution *x)
 static json_t *chart_of(struct str line)
 {
 	json_t *o = json_loadb(line.p, line.n, 0, NULL);
-	json_t *chart = streq(json_string_value(json_object_get(o, "type")), "chart") ? json_incref(json_object_get(o, "value")) : NULL;
+	json_t *chart = json_object_get(o, "value");
+	bool is_one = streq(json_string_value(json_object_get(o, "type")), "chart") && json_is_object(chart);
+	chart = is_one ? json_incref(chart) : NULL;
 	json_decref(o);
 	return chart;
 }

@@ -135,11 +135,22 @@ static const char *exit_reason(int code)
 	}
 }
 
+static void seat_fail(struct seat *s, const char *why)
+{
+	seat_text(s, json_pack("{s:s, s:s, s:o}", "type", "control", "status", "error", "error", textz_json(why)));
+	s->closing = true;
+	socket_close(s->socket, 1011, "");
+}
+
 static void seat_end(void *ctx, const struct run_view *r)
 {
 	struct seat *s = ctx;
 	if (s->closing)
 		return;
+	if (r->state == RUN_FAILED) {
+		seat_fail(s, r->message ? r->message : "the terminal could not be started");
+		return;
+	}
 	int code = r->state == RUN_EXITED ? r->exit_code : 137;
 	json_t *o = json_pack("{s:i}", "exitCode", code);
 	if (code)
@@ -244,9 +255,7 @@ static void sit_down(struct daytona *d, const struct caller *c, struct request *
 	if (s->follower) {
 		seat_text(s, json_pack("{s:s, s:s}", "type", "control", "status", "connected"));
 	} else {
-		seat_text(s, json_pack("{s:s, s:s, s:o}", "type", "control", "status", "error", "error", textz_json(e.message)));
-		s->closing = true;
-		socket_close(s->socket, 1011, "");
+		seat_fail(s, e.message);
 	}
 }
 
