@@ -40,9 +40,19 @@ static int dial(uint16_t port)
 struct relay {
 	struct port *port;
 	int fd;
-	struct str to;     /* from the daemon, not yet written to the socket */
+	struct str to;     /* from the daemon, not yet written to the socket: in the port's buffer, or in held */
 	bool in_eof, shut; /* the socket sends no more; we have told it that we do not either */
+	char held[GUEST_PAYLOAD_MAX];
 };
+
+/* What is not written yet stays where it is when more is read into the port's buffer, which moves. */
+static void hold(struct relay *r)
+{
+	if (r->to.n == 0 || (r->to.p >= r->held && r->to.p < r->held + sizeof r->held))
+		return;
+	memcpy(r->held, r->to.p, MIN(r->to.n, sizeof r->held)); /* one frame: never more */
+	r->to.p = r->held;
+}
 
 static int from_socket(struct relay *r)
 {
@@ -82,7 +92,6 @@ static int to_socket(struct relay *r)
  * still be seen then, so reading goes on while there is room in the buffer. */
 static int relay_turn(struct relay *r)
 {
-	struct str none;
 	bool reading = r->to.n == 0 && !(r->port->eof && r->port->in.len == 0);
 	bool want_credit = port_room(r->port) == 0;
 	struct pollfd p[2] = {
@@ -91,13 +100,14 @@ static int relay_turn(struct relay *r)
 	};
 	int e = 0;
 
-	(void)none;
 	if (p[1].events == 0)
 		p[1].fd = -1; /* a hang-up would be reported for ever */
 	if (poll(p, 2, -1) < 0)
 		return errno == EINTR ? 0 : -errno;
-	if (p[0].revents & (POLLIN | POLLHUP | POLLERR))
+	if (p[0].revents & (POLLIN | POLLHUP | POLLERR)) {
+		hold(r);
 		port_fill(r->port);
+	}
 	if (e == 0 && p[1].revents & (POLLIN | POLLHUP | POLLERR) && p[1].events & POLLIN)
 		e = from_socket(r);
 	if (e == 0 && p[1].revents & (POLLOUT | POLLHUP | POLLERR) && r->to.n)
