@@ -80,7 +80,7 @@ struct half {
 	uint64_t bytes;
 };
 
-enum flow_state { FLOW_FIRST, FLOW_DIAL, FLOW_OPEN, FLOW_DEAD };
+enum flow_state { FLOW_FIRST, FLOW_ASK, FLOW_DIAL, FLOW_OPEN, FLOW_DEAD };
 
 struct flow {
 	struct box *box;
@@ -97,10 +97,11 @@ struct flow {
 	bool hold;		 /* an upgrade was asked for: nothing more goes up until the server has answered */
 	bool first_request;
 	char *name; /* that it goes by, or NULL */
+	struct ask *ask; /* FLOW_ASK */
 	uint64_t started_ms, deadline_ms;
 	bool queued;
 	struct flow *prev, *next;	    /* of its box */
-	struct flow *wait_prev, *wait_next; /* of edge->waiting, in order of deadline classes */
+	struct flow *wait_prev, *wait_next; /* of edge->waiting */
 	struct flow *run_next;
 };
 
@@ -113,7 +114,7 @@ struct edge {
 	bool has_v6;
 	struct addr resolvers[RESOLVERS_MAX];
 	size_t n_resolvers;
-	struct flow *waiting; /* in FLOW_FIRST and FLOW_DIAL */
+	struct flow *waiting; /* in FLOW_FIRST, FLOW_ASK and FLOW_DIAL */
 	struct flow *run;     /* have had their turn and could go on */
 	struct flow *dead;    /* freed when the events of this turn are through */
 	struct lookup *dead_lookups;
@@ -148,6 +149,7 @@ void flows_after_throttle(struct box *b);   /* time has passed: they may have so
 void flow_rejudge(struct flow *f);	    /* the policy has changed */
 void flows_sweep(struct edge *e, uint64_t now);
 void flow_free(struct flow *f);
+void flow_ask_again(struct flow *f); /* its time for the next question begins */
 struct flow *flow_behind(struct flow *f, int fd); /* from fd to the server that f had */
 struct addr addr_of(const struct sockaddr_storage *ss, uint16_t *ret_port);
 
@@ -165,7 +167,24 @@ enum first first_judge(struct flow *f, const uint8_t *p, size_t n, const char **
 enum first first_follow(struct flow *f, const uint8_t *p, size_t n, const char **ret_reason);
 void first_server_says(struct flow *f, const uint8_t *p, size_t n);
 
+/* ask.c: questions by connections */
+void ask_begin(struct flow *f);
+void ask_run(struct flow *f); /* reads on, unless an answer is waited for */
+void ask_answer(struct flow *f, const uint8_t *p, size_t n); /* at most DNS_TCP_MAX */
+void ask_waits(struct flow *f, struct lookup *l); /* NULL: no longer */
+struct lookup *ask_lookup(const struct flow *f);
+
 /* name.c */
+struct asker { /* who asked, and whom */
+	struct flow *flow;     /* by this connection; NULL: by a datagram, and then */
+	struct source *names;  /* to this socket */
+	struct sockaddr_storage from;
+	socklen_t from_len;
+	struct addr to;
+};
+/* A question. False: no answer is due. */
+bool name_take(struct box *b, const struct asker *a, const uint8_t *p, size_t n);
+void name_forget(struct lookup *l); /* who asked has gone */
 void name_ask(struct box *b, struct source *s);
 void name_reply(struct lookup *l);
 void names_sweep(struct edge *e, uint64_t now);

@@ -1,11 +1,12 @@
 /* Connections of sandboxes.
  *
  *   FIRST   accepted; what it goes to depends on its first bytes, which are waited for
+ *   ASK     accepted on port 53: questions of names are read and answered here (ask.c); there is no other side
  *   DIAL    judged; the other side has been asked
  *   OPEN    both sides are there; bytes are copied
  *   DEAD    closed; freed at the end of the turn
  *
- * accepted -> FIRST -> DIAL -> OPEN -> DEAD; what needs no look at its bytes skips FIRST; any -> DEAD. A connection that may go anywhere
+ * accepted -> FIRST -> DIAL -> OPEN -> DEAD; what needs no look at its bytes skips FIRST; accepted -> ASK -> DEAD; any -> DEAD. A connection that may go anywhere
  * but to some names (unjudged) is opened first, since the server may have to speak first, and its client's bytes are held until they are
  * judged.
  *
@@ -63,11 +64,11 @@ static void set_options(int fd)
 static void enter_state(struct flow *f, enum flow_state state, uint64_t within_ms)
 {
 	struct edge *e = f->box->edge;
-	bool was = f->state == FLOW_FIRST || f->state == FLOW_DIAL, will = state == FLOW_FIRST || state == FLOW_DIAL;
+	bool was = f->state < FLOW_OPEN, will = state < FLOW_OPEN;
 
 	if (was && f->deadline_ms)
 		DL_DELETE2(e->waiting, f, wait_prev, wait_next);
-	f->state = state;
+	f->state = state; /* those before FLOW_OPEN have an end */
 	f->deadline_ms = will ? now_ms() + within_ms : 0;
 	if (will)
 		DL_APPEND2(e->waiting, f, wait_prev, wait_next);
@@ -81,6 +82,7 @@ void flow_free(struct flow *f)
 	free(f->up.rest);
 	free(f->down.rest);
 	free(f->name);
+	free(f->ask);
 	free(f);
 }
 
@@ -94,6 +96,8 @@ void flow_kill(struct flow *f, bool reset)
 	if (f->state == FLOW_OPEN && !f->behind)
 		edge_tell(b, EDGE_CLOSED, true, f->port, (struct verdict_text){ &f->addr, f->name, NULL }, f);
 	enter_state(f, FLOW_DEAD, 0);
+	if (f->ask && ask_lookup(f))
+		name_forget(ask_lookup(f));
 	if (reset) {
 		reset_on_close(f->client.fd);
 		reset_on_close(f->server.fd);
@@ -177,8 +181,6 @@ static const char *judge(struct flow *f)
 
 	if (!b->has_policy)
 		return "no policy";
-	if (f->port == 53)
-		return "the name service answers datagrams";
 	struct judgement j = policy_judge_address(&b->policy, &b->edge->net, &f->addr, f->port, POLICY_TCP);
 	f->by_name = j.verdict == VERDICT_BY_NAME;
 	f->unjudged = j.look || f->by_name || opens_port(b, f->port);
@@ -244,7 +246,8 @@ static void begin(struct box *b, int fd)
 	}
 	f->addr = addr_of(&ss, &f->port);
 	const char *reason = over_limits(b);
-	if (!reason)
+	bool asks = f->port == 53; /* of whatever address: every resolver is ours */
+	if (!reason && !asks)
 		reason = judge(f);
 	if (reason) {
 		refuse(f, reason);
@@ -255,10 +258,20 @@ static void begin(struct box *b, int fd)
 		refuse(f, "out of memory");
 		return;
 	}
-	if (f->unjudged && f->by_name)
+	if (asks) {
+		ask_begin(f);
+		flow_ask_again(f);
+		ask_run(f);
+	} else if (f->unjudged && f->by_name) {
 		look_and_dial(f);
-	else
+	} else {
 		dial(f);
+	}
+}
+
+void flow_ask_again(struct flow *f)
+{
+	enter_state(f, FLOW_ASK, FIRST_WITHIN_MS);
 }
 
 /* Left in the backlog it would be told of again and again. */
@@ -529,7 +542,9 @@ void flow_on_client(struct flow *f, uint32_t events)
 		f->up.readable = true;
 	if (events & EPOLLOUT)
 		f->down.writable = true;
-	if (f->state == FLOW_FIRST && f->up.readable)
+	if (f->state == FLOW_ASK && f->up.readable)
+		ask_run(f);
+	else if (f->state == FLOW_FIRST && f->up.readable)
 		look_and_dial(f);
 	else if (f->state == FLOW_OPEN)
 		flow_run(f);
@@ -609,6 +624,8 @@ void flow_rejudge(struct flow *f)
 		refuse(f, "no policy");
 		return;
 	}
+	if (f->state == FLOW_ASK)
+		return; /* each question is judged when it comes */
 	struct judgement j = policy_judge_address(&b->policy, &b->edge->net, &f->addr, f->port, POLICY_TCP);
 	const char *reason = j.verdict == VERDICT_DENY ? j.reason : NULL;
 	/* One that went by a name goes on by it; one that did not cannot be asked any more. */
@@ -633,10 +650,9 @@ void flows_sweep(struct edge *e, uint64_t now)
 
 	DL_FOREACH_SAFE2 (e->waiting, f, next, wait_next)
 		if (now >= f->deadline_ms) {
-			bool first = f->state == FLOW_FIRST;
-			if (first)
+			if (f->state == FLOW_FIRST)
 				refuse(f, "nothing that names a host was sent");
 			else
-				flow_kill(f, true);
+				flow_kill(f, f->state == FLOW_DIAL);
 		}
 }

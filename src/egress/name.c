@@ -24,16 +24,9 @@
 #define TTL_MAX_S	 300
 #define PIN_GRACE_MS	 5000
 
-struct asker { /* who asked, and whom */
-	struct sockaddr_storage from;
-	socklen_t from_len;
-	struct addr to;
-};
-
 struct lookup {
 	struct box *box;
 	struct source upstream;
-	struct source *names; /* the socket it came by; of the box */
 	struct asker asker;
 	struct dns_query query;
 	char name[POLICY_NAME_MAX + 1];
@@ -113,6 +106,8 @@ static void lookup_end(struct lookup *l)
 	if (l->dead)
 		return;
 	l->dead = true;
+	if (l->asker.flow)
+		ask_waits(l->asker.flow, NULL);
 	edge_unwatch(e, &l->upstream);
 	DL_DELETE(l->box->lookups, l);
 	l->box->n_lookups--;
@@ -138,8 +133,13 @@ void names_drop(struct box *b)
 		pin_free(b, b->pins);
 }
 
+void name_forget(struct lookup *l)
+{
+	lookup_end(l);
+}
+
 /* From the address that was asked. */
-static void send_answer(int fd, const struct asker *to, const uint8_t *p, size_t n)
+static void send_datagram(const struct asker *to, const uint8_t *p, size_t n)
 {
 	const union {
 		const uint8_t *in;
@@ -170,22 +170,34 @@ static void send_answer(int fd, const struct asker *to, const uint8_t *p, size_t
 		memcpy(CMSG_DATA(c), &i4, sizeof i4);
 	else
 		memcpy(CMSG_DATA(c), &i6, sizeof i6);
-	(void)sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL); /* lost as datagrams are: it is asked again */
+	(void)sendmsg(to->names->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL); /* lost as datagrams are: it is asked again */
 }
 
-static void answer(int fd, const struct asker *to, const struct dns_query *q, int rcode, const uint8_t *addrs, size_t n, uint32_t ttl)
+static void answer(const struct asker *to, const struct dns_query *q, int rcode, const uint8_t *addrs, size_t n, uint32_t ttl)
 {
-	uint8_t out[DNS_UDP_MAX];
-	size_t len = dns_answer_write(q, rcode, addrs, n, q->type == DNS_AAAA ? 16 : 4, ttl, out, sizeof out);
+	uint8_t out[DNS_TCP_MAX];
+	size_t len = dns_answer_write(q, rcode, addrs, n, q->type == DNS_AAAA ? 16 : 4, ttl, out, to->flow ? sizeof out : DNS_UDP_MAX);
 
-	if (len)
-		send_answer(fd, to, out, len);
+	if (len && to->flow)
+		ask_answer(to->flow, out, len);
+	else if (len)
+		send_datagram(to, out, len);
+}
+
+/* Whoever asked may have another question. */
+static void finish(struct lookup *l, int rcode, const uint8_t *addrs, size_t n, uint32_t ttl)
+{
+	struct flow *f = l->asker.flow;
+
+	answer(&l->asker, &l->query, rcode, addrs, n, ttl);
+	lookup_end(l);
+	if (f)
+		ask_run(f);
 }
 
 static void fail(struct lookup *l)
 {
-	answer(l->names->fd, &l->asker, &l->query, DNS_FAILED, NULL, 0, 0);
-	lookup_end(l);
+	finish(l, DNS_FAILED, NULL, 0, 0);
 }
 
 /* Asks the next server, by a socket and a port of its own. */
@@ -217,24 +229,26 @@ static void try_upstream(struct lookup *l)
 	fail(l);
 }
 
-static void look_up(struct box *b, struct source *s, const struct asker *a, const struct dns_query *q, const char *name)
+static void look_up(struct box *b, const struct asker *a, const struct dns_query *q, const char *name)
 {
 	struct edge *e = b->edge;
 
 	if (b->n_lookups >= LOOKUPS_MAX || e->n_lookups >= LOOKUPS_ALL_MAX) {
-		answer(s->fd, a, q, DNS_FAILED, NULL, 0, 0);
+		answer(a, q, DNS_FAILED, NULL, 0, 0);
 		return;
 	}
 	struct lookup *l = xcalloc(1, sizeof *l);
-	*l = (struct lookup){ .box = b, .upstream = { SOURCE_UPSTREAM, -EBADF, l }, .names = s, .asker = *a, .query = *q };
+	*l = (struct lookup){ .box = b, .upstream = { SOURCE_UPSTREAM, -EBADF, l }, .asker = *a, .query = *q };
 	snprintf(l->name, sizeof l->name, "%s", name);
+	if (a->flow)
+		ask_waits(a->flow, l);
 	DL_APPEND(b->lookups, l);
 	b->n_lookups++;
 	e->n_lookups++;
 	try_upstream(l);
 }
 
-static void judge_question(struct box *b, struct source *s, const struct asker *a, const struct dns_query *q)
+static void judge_question(struct box *b, const struct asker *a, const struct dns_query *q)
 {
 	char name[POLICY_NAME_MAX + 1];
 	const char *reason = NULL;
@@ -247,27 +261,28 @@ static void judge_question(struct box *b, struct source *s, const struct asker *
 	}
 	if (reason) {
 		edge_tell(b, EDGE_NAME, false, 0, (struct verdict_text){ NULL, name[0] ? name : q->name, reason }, NULL);
-		answer(s->fd, a, q, DNS_NO_NAME, NULL, 0, 0);
+		answer(a, q, DNS_NO_NAME, NULL, 0, 0);
 		return;
 	}
 	/* A host without IPv6 could not dial such an address, and the client would find out only after it has connected. */
 	if ((q->type == DNS_A || (q->type == DNS_AAAA && b->edge->has_v6)))
-		look_up(b, s, a, q, name);
+		look_up(b, a, q, name);
 	else
-		answer(s->fd, a, q, DNS_OK, NULL, 0, 0);
+		answer(a, q, DNS_OK, NULL, 0, 0);
 }
 
-static void take_question(struct box *b, struct source *s, const struct asker *a, const uint8_t *p, size_t n)
+bool name_take(struct box *b, const struct asker *a, const uint8_t *p, size_t n)
 {
 	struct dns_query q;
 	int rc = dns_query_parse(p, n, &q);
 
 	if (rc == -EBADMSG || !bucket_take(&b->questions, QUESTIONS_RATE, QUESTIONS_BURST))
-		return;
+		return false;
 	if (rc < 0)
-		answer(s->fd, a, &q, rc == -EOPNOTSUPP ? DNS_NOT_DONE : DNS_FORMAT, NULL, 0, 0);
+		answer(a, &q, rc == -EOPNOTSUPP ? DNS_NOT_DONE : DNS_FORMAT, NULL, 0, 0);
 	else
-		judge_question(b, s, a, &q);
+		judge_question(b, a, &q);
+	return true;
 }
 
 void name_ask(struct box *b, struct source *s)
@@ -279,7 +294,7 @@ void name_ask(struct box *b, struct source *s)
 	} control;
 
 	for (int i = 0; i < QUESTIONS_A_TURN && s->fd >= 0; i++) {
-		struct asker a = { 0 };
+		struct asker a = { .names = s };
 		struct iovec iov = { in, sizeof in };
 		struct msghdr m = { .msg_name = &a.from, .msg_namelen = sizeof a.from, .msg_iov = &iov, .msg_iovlen = 1,
 				    .msg_control = &control, .msg_controllen = sizeof control };
@@ -301,7 +316,7 @@ void name_ask(struct box *b, struct source *s)
 			}
 		}
 		if (a.to.family && !(m.msg_flags & MSG_TRUNC))
-			take_question(b, s, &a, in, (size_t)n);
+			(void)name_take(b, &a, in, (size_t)n);
 	}
 }
 
@@ -327,8 +342,7 @@ static void take_reply(struct lookup *l, const struct dns_reply *r)
 		memcpy(good + n++ * len, a.b, len);
 		pin_add(b, l->name, &a, ttl);
 	}
-	answer(l->names->fd, &l->asker, &l->query, may ? r->rcode : DNS_NO_NAME, good, n, ttl);
-	lookup_end(l);
+	finish(l, may ? r->rcode : DNS_NO_NAME, good, n, ttl);
 }
 
 void name_reply(struct lookup *l)

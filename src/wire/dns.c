@@ -100,6 +100,8 @@ size_t dns_answer_write(const struct dns_query *q, int rcode, const uint8_t *add
 		at += 12 + addr_len;
 	}
 	put16(out + 6, (unsigned)written);
+	if (written < n_addrs)
+		out[2] |= 2; /* truncated: to be asked for by a connection */
 	return at;
 }
 

@@ -14,6 +14,7 @@ enum { DNS_OK = 0, DNS_FORMAT = 1, DNS_FAILED = 2, DNS_NO_NAME = 3, DNS_NOT_DONE
 #define DNS_NAME_MAX 255     /* on the wire, with all length bytes */
 #define DNS_MESSAGE_MAX 4096 /* that we read */
 #define DNS_UDP_MAX 512	     /* that we write */
+#define DNS_TCP_MAX 2048     /* the same by a connection: all that there may be of an answer */
 #define DNS_ADDRS_MAX 32
 
 struct dns_query {
@@ -27,7 +28,7 @@ struct dns_query {
  * name with a byte that is no printable character, or with a dot inside a label, is -EINVAL. */
 int dns_query_parse(const uint8_t *p, size_t n, struct dns_query *ret);
 /* The answer: nothing but these addresses (4 or 16 bytes each, one after the other) under the name that was asked for. What does not fit in
- * `size` is left out; returns the length, at most size. */
+ * `size` is left out and the answer says so; returns the length, at most size. */
 size_t dns_answer_write(const struct dns_query *q, int rcode, const uint8_t *addrs, size_t n_addrs, size_t addr_len, uint32_t ttl, uint8_t *out,
 			size_t size);
 

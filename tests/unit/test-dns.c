@@ -69,6 +69,11 @@ static void answer(void **state)
 	assert_memory_equal(out, want, n);
 	n = dns_answer_write(&q, DNS_OK, many, 64, 4, 60, out, sizeof out);
 	assert_true(n <= sizeof out && out[7] < 64 && out[7] > 20);
+	assert_int_equal(out[2], 0x83); /* truncated */
+	uint8_t all[DNS_TCP_MAX];
+	assert_true(dns_answer_write(&q, DNS_OK, many, DNS_ADDRS_MAX, 4, 60, all, sizeof all) > 0);
+	assert_int_equal(all[2], 0x81);
+	assert_int_equal(all[7], DNS_ADDRS_MAX);
 	assert_int_equal(dns_answer_write(&q, DNS_NO_NAME, NULL, 0, 4, 0, out, sizeof out), 19);
 	assert_int_equal(out[3], 0x83);
 }
