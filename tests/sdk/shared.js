@@ -49,7 +49,37 @@ async function ssh() {
   }
 }
 
+async function network() {
+  const reach = `python3 -c "import socket; s = socket.socket(); s.settimeout(20); print(s.connect_ex(('203.0.113.1', 9)))"`
+  const settings = (box) => [box.networkBlockAll, box.networkAllowList, box.domainAllowList]
+  const box = await daytona.create({ networkAllowList: '192.168.1.0/16,10.0.0.0/24', domainAllowList: 'example.com,*.daytona.io' })
+  try {
+    equal(settings(box), [false, '192.168.0.0/16,10.0.0.0/24', 'example.com,*.daytona.io'])
+    await box.updateNetworkSettings({ networkBlockAll: true })
+    equal(settings(box), [true, undefined, undefined])
+    equal((await sh(box, reach)).trim(), '101') // ENETUNREACH
+    await box.updateNetworkSettings({ networkBlockAll: false })
+    equal([settings(box), (await sh(box, reach)).trim() !== '101'], [[false, undefined, undefined], true])
+    await fails(() => box.updateNetworkSettings({ domainAllowList: '10.0.0.0/8' }), 'not a name')
+    await fails(() => box.updateNetworkSettings({ networkAllowList: 'example.com' }), 'not an address range')
+    const name = 'js-' + tag
+    const secret = await daytona.secret.create({ name, value: 'a-value-' + tag, hosts: ['api.example.com'] })
+    try {
+      await box.updateSecrets({ TOKEN: name })
+      equal((await sh(box, 'echo $TOKEN')).trim(), secret.placeholder)
+      await box.updateSecrets({})
+      equal((await sh(box, 'echo ${TOKEN:-none}')).trim(), 'none')
+    } finally {
+      await daytona.secret.delete(secret.id)
+    }
+    await fails(() => box.updateSecrets({ TOKEN: name }), name)
+  } finally {
+    await daytona.delete(box)
+  }
+}
+
 async function main() {
+  await check('network', network)
   await check('ssh', ssh)
   await check('volumes', volumes)
 }

@@ -221,6 +221,37 @@ def secrets():
 
 
 @part
+def network():
+    reach = "python3 -c \"import socket; s = socket.socket(); s.settimeout(20); print(s.connect_ex(('203.0.113.1', 9)))\""
+    settings = lambda box: (box.network_block_all, box.network_allow_list, box.domain_allow_list)
+    box = d.create(CreateSandboxFromSnapshotParams(network_block_all=True, outbound_proxy_url="http://proxy.test:3128", env_vars={"http_proxy": "mine"}))
+    try:
+        equal(settings(box), (True, None, None))
+        equal(sh(box, reach).strip(), "101")  # ENETUNREACH
+        equal((sh(box, "echo $HTTPS_PROXY $http_proxy").strip(), box.outbound_proxy_url), ("http://proxy.test:3128 mine", "http://proxy.test:3128"))
+        box.update_network_settings(network_block_all=False)
+        equal(settings(box), (False, None, None))
+        assert sh(box, reach).strip() != "101"
+        # as Daytona's own example writes ranges, and with blanks
+        box.update_network_settings(network_allow_list="192.168.1.0/16, 10.0.0.0/24", domain_allow_list="example.com,*.daytona.io")
+        equal(settings(box), (False, "192.168.0.0/16,10.0.0.0/24", "example.com,*.daytona.io"))
+        equal(settings(d.get(box.id)), settings(box))
+        box.update_network_settings(domain_allow_list="example.com")
+        equal(settings(box), (False, None, "example.com"))
+        for wrong, word in ((dict(network_allow_list="1.2.3.4/33"), "1.2.3.4/33"), (dict(network_allow_list="example.com"), "range"), (dict(domain_allow_list="10.0.0.0/8"), "name"),
+                            (dict(domain_allow_list="a b"), "a b"), (dict(network_allow_list=","), "no entry"), (dict(network_allow_list="::ffff:10.0.0.0/104"), "::ffff:")):
+            fails(lambda: box.update_network_settings(**wrong), word)
+            fails(lambda: d.create(CreateSandboxFromSnapshotParams(**wrong)), word)
+        equal(settings(d.get(box.id)), (False, None, "example.com"))
+        box.update_network_settings(network_block_all=True)
+        equal(settings(box), (True, None, None))
+        equal(sh(box, reach).strip(), "101")
+    finally:
+        box.delete()
+    fails(lambda: d.create(CreateSandboxFromSnapshotParams(outbound_proxy_url="proxy.test")), "outboundProxyUrl")
+
+
+@part
 def pools():
     equal(list(d.warm_pool.list()), [])
     fails(lambda: d.warm_pool.create("default", 2), "operator")

@@ -152,7 +152,7 @@ static int lifetime(const json_t *body, struct creation *x, struct err *e)
 /* Settings that would promise what is not done are refused: the caller must know. */
 static int refuse_unsupported(const json_t *body, struct err *e)
 {
-	static const char *const texts[] = { "outboundProxyUrl", "linkedSandbox" };
+	static const char *const texts[] = { "linkedSandbox" };
 	static const char *const flags[] = { "spot", "kvm" };
 	int rc;
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
@@ -172,6 +172,23 @@ static int refuse_unsupported(const json_t *body, struct err *e)
 	return 0;
 }
 
+/* By the usual variables: a convenience, as its clients say themselves; what is reached is still the policy's. */
+static int outbound_proxy(const json_t *body, struct creation *x, struct err *e)
+{
+	static const char *const names[] = { "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy" };
+	const char *url = NULL;
+	int rc = want_text(body, "outboundProxyUrl", &url, e);
+	if (rc <= 0 || !*url)
+		return rc;
+	if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
+		return err_set(e, ERR_INVALID, EINVAL, "outboundProxyUrl must begin with http:// or https://");
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (!pairs_get(&x->spec.env, names[i]))
+			pairs_add(&x->spec.env, names[i], url);
+	json_object_set_new(x->extra, "outboundProxyUrl", textz_json(url));
+	return rc;
+}
+
 static int decode(const json_t *body, struct creation *x, struct err *e)
 {
 	bool open = false;
@@ -182,7 +199,7 @@ static int decode(const json_t *body, struct creation *x, struct err *e)
 	    (rc = text_field(body, "user", &x->spec.user, e)) < 0 || (rc = want_pairs(body, "env", &x->spec.env, e)) < 0 ||
 	    (rc = want_pairs(body, "labels", &x->spec.labels, e)) < 0 || (rc = want_bool(body, "public", &open, e)) < 0 ||
 	    (rc = want_text(body, "target", &target, e)) < 0 || (rc = want_resources(body, &x->spec.resources, e)) < 0 || (rc = lifetime(body, x, e)) < 0 ||
-	    (rc = volumes_decode(body, &x->spec.volumes, e)) < 0 || (rc = secrets_decode(body, &x->spec.secret_env, e)) < 0)
+	    (rc = volumes_decode(body, &x->spec.volumes, e)) < 0 || (rc = secrets_decode(body, &x->spec.secret_env, e)) < 0 || (rc = outbound_proxy(body, x, e)) < 0)
 		return rc;
 	rc = network_decode(body, &wish, e);
 	x->spec.network = wish.mode;

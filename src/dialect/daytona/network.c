@@ -12,13 +12,29 @@ static size_t count(char *const *v)
 	return n;
 }
 
-static void append(char ***list, struct str text)
+static void append(char ***list, char *take)
 {
 	size_t n = count(*list);
 
 	*list = xreallocarray(*list, n + 2, sizeof **list);
-	(*list)[n] = xstrndup(text.p, text.n);
+	(*list)[n] = take;
 	(*list)[n + 1] = NULL;
+}
+
+/* 192.168.1.0/16 means what it lies in, here; what is no range stays as it is. */
+static char *range_text(struct str text)
+{
+	const char *slash = memchr(text.p, '/', text.n);
+	struct str bits = { slash ? slash + 1 : NULL, slash ? (size_t)(text.p + text.n - slash - 1) : 0 };
+	char plain[ADDR_TEXT_MAX];
+	uint64_t prefix;
+	struct addr a;
+
+	if (!slash || addr_parse((struct str){ text.p, (size_t)(slash - text.p) }, &a) < 0 || parse_u64(bits, a.family == 4 ? 32 : 128, &prefix) < 0)
+		return xstrndup(text.p, text.n);
+	for (size_t bit = prefix; bit < (a.family == 4 ? 32U : 128U); bit++)
+		a.b[bit / 8] &= (uint8_t) ~(0x80u >> bit % 8);
+	return xasprintf("%s/%u", addr_format(&a, plain), (unsigned)prefix);
 }
 
 /* The items of a comma-separated list. Each must be of its kind: an address range in the one, a name in the other. */
@@ -45,7 +61,7 @@ static int add_items(const char *field, const char *text, bool names, char ***li
 				       names ? "a name" : "an address range such as 203.0.113.0/24");
 		if (count(*list) >= POLICY_RULES_MAX)
 			return err_set(e, ERR_TOO_LARGE, E2BIG, "%s: at most %d entries", field, POLICY_RULES_MAX);
-		append(list, one);
+		append(list, names ? xstrndup(one.p, one.n) : range_text(one));
 	}
 	return 0;
 }

@@ -132,6 +132,7 @@ json_t *sandbox_json(const struct daytona *d, const char *base, const struct san
 		put(o, "volumes", volumes_json(&v->spec->volumes));
 		put(o, "kvm", json_false());
 		put_copy(o, "buildInfo", extra);
+		put_copy(o, "outboundProxyUrl", extra);
 	}
 	json_decref(extra);
 	return o;
