@@ -110,6 +110,12 @@ struct caisson_pair {
 	const char *key, *value;
 };
 
+struct caisson_publication { /* a port of the sandbox that is reached at an address of the server's host */
+	const char *address; /* NULL: 127.0.0.1 */
+	uint16_t host_port;  /* 0: any that is free */
+	uint16_t port;       /* inside */
+};
+
 struct caisson_create_options {
 	const char *name;      /* NULL: the id */
 	const char *image;     /* NULL: "default" */
@@ -132,6 +138,8 @@ struct caisson_create_options {
 	bool no_sudo;          /* the user may not become root inside */
 	bool ephemeral;        /* the disk goes with a stop: a stop deletes the sandbox */
 	const char *idempotency_key; /* the same key again gives the same sandbox */
+	const struct caisson_publication *publish;
+	size_t n_publish;
 	const char *from_snapshot; /* name or id of a snapshot that it begins as; image, boundary and size of the disk are then its. Or NULL */
 };
 

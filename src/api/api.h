@@ -124,6 +124,11 @@ int api_secret_get(struct api *a, const struct caller *c, const char *ref, struc
 int api_secret_change(struct api *a, const struct caller *c, const char *ref, const struct secret_spec *with, struct secret_view *ret, struct err *e);
 int api_secret_delete(struct api *a, const struct caller *c, const char *ref, struct err *e); /* from every sandbox that has it, too */
 void api_secret_list(struct api *a, const struct caller *c, void (*each)(void *ctx, const struct secret_view *v), void *ctx); /* oldest first */
+/* --- published ports: reached at an address of this host, by whoever can connect there, as long as the sandbox exists --- */
+/* *ret: with the address and the port that it got; valid until the next call. */
+int api_port_publish(struct api *a, const struct caller *c, const char *ref, const struct publication *p, struct publication *ret, struct err *e);
+int api_port_unpublish(struct api *a, const struct caller *c, const char *ref, uint16_t host_port, struct err *e);
+
 /* --- grants: a token that opens one port, or a shell, of one sandbox for a time --- */
 int api_grant_create(struct api *a, const struct caller *c, const char *ref, enum grant_kind kind, uint16_t port, uint64_t seconds,
                      char ret_token[static GRANT_TOKEN_SIZE], struct grant_view *ret, struct err *e);

@@ -1,4 +1,4 @@
-/* Tokens for one thing of one sandbox. */
+/* Ways in: tokens for one thing of one sandbox, ports published on this host. */
 #include "api/api_int.h"
 
 #include <errno.h>
@@ -49,4 +49,28 @@ int api_grant_revoke(struct api *a, const struct caller *c, const char *ref, enu
 	sandbox_revoke(s, kind, token);
 	say(a, c, "grant.revoked", s, kind, 0);
 	return 0;
+}
+
+int api_port_publish(struct api *a, const struct caller *c, const char *ref, const struct publication *p, struct publication *ret, struct err *e)
+{
+	struct sandbox *s = api_lookup(a, c, ref, e);
+
+	if (!s)
+		return -ENOENT;
+	api_act(a, c);
+	int rc = sandbox_publish(s, p, ret, e);
+	api_act(a, NULL);
+	return rc;
+}
+
+int api_port_unpublish(struct api *a, const struct caller *c, const char *ref, uint16_t host_port, struct err *e)
+{
+	struct sandbox *s = api_lookup(a, c, ref, e);
+
+	if (!s)
+		return -ENOENT;
+	api_act(a, c);
+	int rc = sandbox_unpublish(s, host_port, e);
+	api_act(a, NULL);
+	return rc;
 }

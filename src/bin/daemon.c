@@ -23,11 +23,11 @@ enum { BOUNDARIES_MAX = 4, GRACE_MS = 2000, HEAP_SLACK = 4 << 20 };
 /* --- the dialects: all that a new one needs here is a line in the table --- */
 
 /* Of sandboxes that do not say; never more than what is permitted. */
-static enum network_mode default_network(const struct serve_options *o, enum network_mode expected)
+static enum network_mode default_network(const struct serve_options *o, enum serve_api api, enum network_mode expected)
 {
-	enum network_mode mode = o->network >= 0 ? (enum network_mode)o->network : expected;
+	enum network_mode mode = o->network[api] >= 0 ? (enum network_mode)o->network[api] : expected;
 
-	return o->network_max == NETWORK_PUBLIC ? mode : NETWORK_NONE;
+	return o->ceiling.mode == NETWORK_PUBLIC ? mode : NETWORK_NONE;
 }
 
 static void *open_native(uv_loop_t *loop, struct api *api, struct server *server, const struct serve_options *o, const char *ssh, struct err *e)
@@ -37,7 +37,7 @@ static void *open_native(uv_loop_t *loop, struct api *api, struct server *server
 	if (!n)
 		err_set(e, ERR_INTERNAL, EINVAL, "the native dialect's routes were refused");
 	else
-		native_set_network(n, default_network(o, NETWORK_NONE));
+		native_set_network(n, default_network(o, SERVE_NATIVE, NETWORK_NONE));
 	return n;
 }
 
@@ -49,7 +49,7 @@ static void close_native(void *n)
 static void *open_daytona(uv_loop_t *loop, struct api *api, struct server *server, const struct serve_options *o, const char *ssh, struct err *e)
 {
 	const struct daytona_options options = { .public_url = o->public_url, .preview_domain = o->preview_domain, .ssh = ssh,
-	                                         .network = default_network(o, NETWORK_PUBLIC) };
+	                                         .network = default_network(o, SERVE_DAYTONA, NETWORK_PUBLIC) };
 
 	return daytona_new(loop, api, server, &options, e);
 }
@@ -68,7 +68,8 @@ static void *open_mcp(uv_loop_t *loop, struct api *api, struct server *server, c
 {
 	(void)loop, (void)ssh;
 	const struct mcp_options options = { .public_url = o->public_url,
-		                             .preview_path = "/daytona/preview/{id}~{token}/{port}/" };
+		                             .preview_path = "/daytona/preview/{id}~{token}/{port}/",
+		                             .network = default_network(o, SERVE_MCP, NETWORK_NONE) };
 
 	return mcp_new(api, server, &options, e);
 }
@@ -101,6 +102,7 @@ struct daemon {
 	struct image_store *images;
 	struct audit *audit;
 	struct egress *egress;
+	struct nets publish;
 	struct core *core;
 	struct api *api;
 	void *dialects[ARRAY_LEN(dialects)];
@@ -353,7 +355,9 @@ static int assemble(struct daemon *d, const char *state_dir, const char *key_pat
 		return rc;
 	d->images = image_store_new(d->o->images);
 	d->egress = egress_new(d->loop);
-		const struct core_options core = {
+	if (!streq(d->o->publish, "none") && nets_parse(d->o->publish, &d->publish) < 0)
+		return err_set(e, ERR_INVALID, EINVAL, "--publish %s: not address ranges", d->o->publish);
+	const struct core_options core = {
 		.data_dir = state_dir,
 		.store = d->store,
 		.images = d->images,
@@ -361,7 +365,8 @@ static int assemble(struct daemon *d, const char *state_dir, const char *key_pat
 		.n_boundaries = d->n_boundaries,
 		.audit = d->audit,
 		.egress = d->egress,
-		.network_max = d->o->network_max,
+		.ceiling = &d->o->ceiling,
+		.publish = &d->publish,
 		.spares = d->o->pool >= 0 ? (size_t)d->o->pool : d->o->ephemeral ? 0 : CORE_SPARES_DEFAULT,
 	};
 	d->core = core_new(d->loop, &core);
@@ -390,6 +395,7 @@ static void disassemble(struct daemon *d)
 	api_free(d->api);
 	core_free(d->core);
 	egress_free(d->egress);
+	nets_done(&d->publish);
 	image_store_free(d->images);
 	audit_close(d->audit);
 	if (d->store)

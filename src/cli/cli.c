@@ -15,7 +15,7 @@
 const struct command *const cli_commands[] = {
 	&command_run, &command_exec, &command_create, &command_ls, &command_cp, &command_logs, &command_stop, &command_start,
 	&command_pause, &command_resume, &command_snapshot, &command_fork,
-	&command_rm, &command_image, &command_key, &command_secret, &command_pool, &command_permissions, &command_audit, &command_webhook, &command_serve, &command_mcp, &command_info, &command_doctor, &command_version, &command_help, NULL,
+	&command_publish, &command_unpublish, &command_rm, &command_image, &command_key, &command_secret, &command_pool, &command_permissions, &command_audit, &command_webhook, &command_serve, &command_mcp, &command_info, &command_doctor, &command_version, &command_help, NULL,
 };
 
 const struct command *cli_find(const struct command *const *table, const char *name)

@@ -1,15 +1,28 @@
 #include "cli/sandbox_args.h"
-#include "model/spec.h"
+#include "model/publish.h"
 
-static void text_list_add(struct text_list *l, const char *text)
+void text_list_add(struct text_list *l, const char *text)
 {
 	l->v = xreallocarray(l->v, l->n + 2, sizeof *l->v);
 	l->v[l->n++] = text;
 	l->v[l->n] = NULL;
 }
 
+bool args_publication(struct args *a, const char *text, struct publication *ret)
+{
+	struct err e;
+
+	if (publication_parse(str_of(text), ret, &e) == 0)
+		return true;
+	a->exit_code = cli_usage(a->cli, "%s", e.message);
+	a->leave = true;
+	return false;
+}
+
 bool sandbox_args_take(struct args *a, int id, struct sandbox_args *s)
 {
+	struct publication p;
+
 	switch (id) {
 	case OPT_SANDBOX_IMAGE:
 		s->o.image = a->value;
@@ -46,6 +59,10 @@ bool sandbox_args_take(struct args *a, int id, struct sandbox_args *s)
 		return true;
 	case OPT_SANDBOX_PERMIT:
 		text_list_add(&s->permit, a->value);
+		return true;
+	case OPT_SANDBOX_PUBLISH:
+		if (args_publication(a, a->value, &p))
+			*publications_add(&s->publish) = p;
 		return true;
 	case OPT_SANDBOX_SECRET:
 		args_pair(a, "secret", false, &s->secret_env);

@@ -4,7 +4,9 @@
 #define CAISSON_CLI_SERVE_H
 
 #include "base/log.h"
-#include "model/spec.h"
+#include "model/ceiling.h"
+
+enum serve_api { SERVE_NATIVE, SERVE_DAYTONA, SERVE_MCP, SERVE_APIS };
 
 struct serve_options {
 	const char *data;       /* folder of state, disks and the first key: never NULL, absolute */
@@ -16,9 +18,10 @@ struct serve_options {
 	const char *accelerator; /* of the vm boundary: "kvm", "emulated"; NULL = KVM where it works */
 	const char *public_url; /* how clients reach it (preview links); NULL = from the address */
 	const char *preview_domain; /* wildcard domain of links to ports; NULL = links by path */
-	int network;                   /* enum network_mode of sandboxes that do not say; -1 = what the clients of each dialect expect */
-	enum network_mode network_max; /* the most that a sandbox may have */
+	int network[SERVE_APIS];       /* enum network_mode of sandboxes that do not say, by API; -1 = what its clients expect */
+	struct ceiling ceiling;        /* the most that a sandbox may have; a valid one */
 	const char *network_lan;       /* ranges of private addresses that rules may name, comma-separated; NULL = none */
+	const char *publish;           /* ranges of addresses that ports may be published on, comma-separated, or "none"; never NULL */
 	const char *resolvers;         /* name servers of the sandboxes' resolver, comma-separated; NULL = this machine's */
 	uint64_t audit_keep;    /* bytes of the audit log that are kept; 0 = all */
 	int pool;               /* ready sandboxes kept of each kind asked for lately; -1 = as the boundary suggests */

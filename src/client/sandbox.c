@@ -31,6 +31,21 @@ static bool put_texts(json_t *o, const char *name, const char *const *v)
 	return !v || json_object_set_new(o, name, list) == 0;
 }
 
+static bool put_publish(json_t *o, const struct caisson_publication *v, size_t n)
+{
+	json_t *list = n ? json_array() : NULL;
+
+	for (size_t i = 0; i < n; i++) {
+		json_t *one = json_object();
+		bool ok = put_text(one, "address", v[i].address) && put_number(one, "host_port", v[i].host_port) && put_number(one, "port", v[i].port);
+		if (json_array_append_new(list, one) < 0 || !ok) {
+			json_decref(list);
+			return false;
+		}
+	}
+	return n == 0 || json_object_set_new(o, "publish", list) == 0;
+}
+
 static json_t *create_body(const struct caisson_create_options *o)
 {
 	auto_json json_t *body = json_object(), *resources = json_object(), *network = json_object(), *lifetime = json_object(),
@@ -47,7 +62,7 @@ static json_t *create_body(const struct caisson_create_options *o)
 	     put_number(resources, "pids", o->pids);
 	ok = ok && put_text(network, "mode", o->network ? o->network : o->network_allow ? "allow" : NULL);
 	ok = ok && put_texts(network, "allow", o->network_allow) && put_texts(network, "deny", o->network_deny);
-	ok = ok && put_texts(body, "permissions", o->permissions);
+	ok = ok && put_texts(body, "permissions", o->permissions) && put_publish(body, o->publish, o->n_publish);
 	ok = ok && put_pairs(secrets, "env", o->secret_env, o->n_secret_env) && put_pairs(secrets, "files", o->secret_files, o->n_secret_files);
 	ok = ok && (json_object_size(secrets) == 0 || json_object_set(body, "secrets", secrets) == 0);
 	ok = ok && put_number(lifetime, "idle_s", o->idle_s) && put_number(lifetime, "max_s", o->max_s);

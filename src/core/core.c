@@ -47,6 +47,7 @@ static void on_sweep(uv_timer_t *h)
 
 	HASH_ITER (hh_id, c->by_id, s, next) {
 		audit_sweep_box(s);
+		doors_sweep(s);
 		if (s->link)
 			link_sweep(s->link);
 		lifecycle_sweep(s, now); /* may remove s, never another */
@@ -117,6 +118,7 @@ void core_close(struct core *c, void (*done)(void *ctx), void *ctx)
 
 	HASH_ITER (hh_id, c->by_id, s, next) {
 		interpreters_end(s, "the server ends");
+		doors_close(s);
 		if (s->link) {
 			link_free(s->link);
 			s->link = NULL;
@@ -233,6 +235,7 @@ void core_remove(struct sandbox *s)
 	HASH_DELETE(hh_id, c->by_id, s);
 	HASH_DELETE(hh_name, c->by_name, s);
 	interpreters_end(s, "the sandbox was deleted");
+	doors_close(s);
 	grants_of_removed(s);
 	if (c->o.egress)
 		egress_forget(c->o.egress, s->row.id);
@@ -320,6 +323,7 @@ static int load_row(void *ctx, struct sandbox_row *row)
 	runs_load(s);
 	interpreters_adopt(s);
 	sessions_load(s);
+	doors_restore(s);
 	return 0;
 }
 

@@ -14,6 +14,7 @@
 #include "core/keys.h"
 #include "egress/egress.h"
 #include "image/image.h"
+#include "model/ceiling.h"
 #include "model/event.h"
 #include "model/interpreter.h"
 #include "model/op.h"
@@ -39,7 +40,8 @@ struct core_options { /* all borrowed; must outlive the core */
 	size_t max_sandboxes;          /* 0 = 20,000 */
 	struct audit *audit;           /* the log that everything goes into */
 	struct egress *egress;         /* told what each sandbox may reach; NULL: none reaches anything */
-	enum network_mode network_max; /* no sandbox gets more: NETWORK_NONE < NETWORK_ALLOW < NETWORK_PUBLIC */
+	const struct ceiling *ceiling; /* of every sandbox's network */
+	const struct nets *publish;    /* addresses that ports may be published on */
 	size_t spares;                 /* ready sandboxes kept of each shape asked for lately; CORE_SPARES_DEFAULT = as the boundary says */
 };
 struct core *core_new(uv_loop_t *loop, const struct core_options *o);
@@ -159,6 +161,11 @@ void volume_view(const struct volume *v, struct volume_view *ret);
 void core_volumes_measure(struct core *c, void (*done)(void *ctx), void *ctx);
 /* ERR_CONFLICT while a sandbox has it, running or not. */
 void volume_delete(struct volume *v, void (*done)(void *ctx, const struct err *e), void *ctx);
+
+/* --- published ports (core/publish.c): they end with the sandbox --- */
+/* *ret: with the address and the port that it got; valid until the next call. */
+int sandbox_publish(struct sandbox *s, const struct publication *p, struct publication *ret, struct err *e);
+int sandbox_unpublish(struct sandbox *s, uint16_t host_port, struct err *e); /* connections that are there go on */
 
 /* --- grants (core/grant.c) --- */
 /* port: 0 for a shell. */

@@ -83,6 +83,10 @@ struct sandbox {
 	struct waiter *waiters;    /* of the transition under way */
 	struct run *runs;          /* hash by number */
 	struct session *sessions;  /* hash by id */
+	struct door *doors;        /* its published ports, and who has come by them (publish.c) */
+	struct visit *visits;
+	size_t n_visits;
+	uint64_t doors_tried_ms;
 	struct interpreter *interpreters; /* the same */
 	size_t live_runs;
 	uint64_t oom_kills;        /* seen so far */
@@ -122,8 +126,20 @@ struct volume {
 
 struct audit_state; /* audit.c */
 struct webhooks;    /* webhook.c */
-struct grant;      /* grant.c */
+struct grant;      /* publish.c */
+/* Sockets of all of these, or none and the reason; what was left open (address, host port) is filled in. doors_attach takes them. */
+int doors_open(struct core *c, struct publications *p, struct door **ret, struct err *e);
+void doors_drop(struct door *list);
+void doors_attach(struct sandbox *s, struct door *take);
+void doors_restore(struct sandbox *s); /* after a restart */
+void doors_sweep(struct sandbox *s);
+void doors_listen(struct sandbox *s); /* as far as it may have more visitors */
+void doors_close(struct sandbox *s);  /* and every connection */
+
+/* grant.c */
 struct taking;     /* snapshot.c */
+struct door;       /* publish.c */
+struct visit;
 struct image_hold;
 
 struct subscription {
@@ -252,7 +268,9 @@ int volumes_resolve(struct core *c, const char *tenant, const struct boundary *b
                     struct err *e);
 
 /* sandbox.c */
-int network_permitted(const struct core *c, enum network_mode mode, struct err *e); /* by the operator */
+/* Applies a changed spec if it is valid and could be stored; consumes `take` either way. */
+int sandbox_replace_spec(struct sandbox *s, struct sandbox_spec *take, struct err *e);
+int network_permitted(const struct core *c, const struct sandbox_spec *spec, struct err *e); /* by the operator */
 void network_tell(struct sandbox *s); /* the edge what it may */
 
 /* pool.c: sandboxes that are ready before anybody asks */

@@ -32,7 +32,7 @@ static void add_alternative(const struct core *c, unsigned cap, struct err *e)
 /* Less than was asked for is never given in silence. */
 static int check_caps(const struct core *c, const struct boundary *b, const struct sandbox_spec *spec, struct err *e)
 {
-	int rc = network_permitted(c, spec->network, e);
+	int rc = network_permitted(c, spec, e);
 	if (rc < 0)
 		return rc;
 	if (spec->network != NETWORK_NONE && !network_falls_away(b, spec) && !(b->ops->caps & BOUNDARY_CAN_NETWORK))
@@ -146,6 +146,8 @@ static int make_row(struct core *c, const char *tenant, const char *key_id, cons
 	if (network_falls_away(b, spec))
 		row->spec.network = NETWORK_NONE;
 	row->spec.network_unasked = false;
+	if (row->spec.network != NETWORK_NONE)
+		ceiling_limit(c->o.ceiling, &row->spec.network_limits);
 	(void)policy_check(row->spec.network, row->spec.network_allow, row->spec.network_deny, true, e); /* valid: to its canonical form */
 	row->spec.resources = shape->resources;
 	volume_mounts_done(&row->spec.volumes);
@@ -288,15 +290,90 @@ void core_create(struct core *c, const char *tenant, const char *key_id, const s
 	core_create_from(c, tenant, key_id, spec, from, done, ctx);
 }
 
+/* A request that was found good, completed. */
+struct plan {
+	const struct sandbox_spec *spec; /* the caller's, or filled */
+	struct sandbox_spec filled;
+	struct snapshot *from; /* or NULL */
+	struct boundary *boundary;
+	struct image image;
+	struct volume_mounts volumes;
+	struct door *doors;
+};
+
+static int plan_make(struct core *c, const char *tenant, const struct sandbox_spec *spec, struct plan *p, struct err *e)
+{
+	int rc = check_request(c, tenant, spec, e);
+
+	if (rc == 0)
+		rc = resolve_spec(c, spec, p->from, &p->filled, &p->boundary, &p->image, e);
+	if (rc == 0)
+		rc = volumes_resolve(c, tenant, p->boundary, &spec->volumes, &p->volumes, e);
+	if (rc == 0)
+		rc = secrets_known(c, tenant, spec, e);
+	p->spec = p->from ? &p->filled : spec;
+	if (rc < 0 || !spec->publish.n)
+		return rc;
+	if (!p->from)
+		spec_copy(&p->filled, spec); /* the ports that it gets are put in */
+	p->spec = &p->filled;
+	return doors_open(c, &p->filled.publish, &p->doors, e);
+}
+
+static void plan_done(struct plan *p)
+{
+	doors_drop(p->doors);
+	volume_mounts_done(&p->volumes);
+	spec_done(&p->filled);
+	image_done(&p->image);
+}
+
+static int plan_begin(struct core *c, const char *tenant, const char *key_id, struct plan *p, sandbox_done_fn done, void *ctx, struct err *e)
+{
+	const struct sandbox_spec *spec = p->spec;
+	struct boundary *b = p->boundary;
+	struct sandbox_row row = { 0 };
+	struct claim claim = { 0 };
+
+	struct boundary_spec bs = shape_of(b, spec, user_of(spec, &p->image), &p->image);
+	bs.volumes = &p->volumes;
+	if (p->from)
+		bs.from_snapshot = p->from->row.id;
+	/* A ready one may hold programs that were started without rules. */
+	bool claimed = !spec->permissions && may_rename(b, spec) && pool_claim(c, b, &bs, &claim);
+	if (!claimed)
+		random_uuid(claim.id);
+	bs.id = claim.id;
+	int rc = make_row(c, tenant, key_id, spec, b, &bs, claim.ready ? SANDBOX_RUNNING : SANDBOX_CREATING, &row, e);
+	if (rc < 0) {
+		if (claimed)
+			unclaim(b, &claim);
+		sandbox_row_done(&row);
+		return rc;
+	}
+	prepare_secrets(spec, &done, &ctx);
+	struct sandbox *s = core_add(c, &row);
+	s->shape = claim.shape;
+	s->ahead_ms = claimed && claim.ahead ? now_ms() : 0;
+	s->row.next_run = s->ahead_ms ? AHEAD_RUN + 1 : AHEAD_RUN; /* the store holds the end of what is reserved: the first run need not write it */
+	s->boundary = b;
+	core_emit(c, "sandbox.created", s, SANDBOX_CREATING, NULL);
+	doors_attach(s, take_ptr(&p->doors));
+	if (p->from && p->from->carried)
+		carry_give(p->from->carried, s);
+	if (p->from)
+		snapshot_used(p->from);
+	if (claimed)
+		create_claimed(s, &claim, done, ctx);
+	else
+		create_cold(s, &bs, done, ctx);
+	return 0;
+}
+
 void core_create_from(struct core *c, const char *tenant, const char *key_id, const struct sandbox_spec *spec, struct snapshot *from, sandbox_done_fn done,
                       void *ctx)
 {
-	struct sandbox_row row = { 0 };
-	struct sandbox_spec filled = { 0 };
-	struct image image = { 0 };
-	struct boundary *b = NULL;
-	struct claim claim = { 0 };
-	struct volume_mounts volumes = { 0 };
+	struct plan p = { .from = from };
 	struct err e;
 
 	struct sandbox *s = find_idempotent(c, tenant, spec->idempotency_key);
@@ -304,59 +381,12 @@ void core_create_from(struct core *c, const char *tenant, const char *key_id, co
 		create_again(s, done, ctx);
 		return;
 	}
-	int rc = check_request(c, tenant, spec, &e);
+	int rc = plan_make(c, tenant, spec, &p, &e);
 	if (rc == 0)
-		rc = resolve_spec(c, spec, from, &filled, &b, &image, &e);
-	if (rc == 0)
-		rc = volumes_resolve(c, tenant, b, &spec->volumes, &volumes, &e);
-	if (rc == 0)
-		rc = secrets_known(c, tenant, spec, &e);
-	if (rc < 0) {
-		volume_mounts_done(&volumes);
-		spec_done(&filled);
-		image_done(&image);
+		rc = plan_begin(c, tenant, key_id, &p, done, ctx, &e);
+	plan_done(&p);
+	if (rc < 0)
 		done(ctx, &e, NULL);
-		return;
-	}
-	if (from)
-		spec = &filled;
-	prepare_secrets(spec, &done, &ctx);
-	struct boundary_spec bs = shape_of(b, spec, user_of(spec, &image), &image);
-	bs.volumes = &volumes;
-	if (from)
-		bs.from_snapshot = from->row.id;
-	/* A ready one may hold programs that were started without rules. */
-	bool claimed = !spec->permissions && may_rename(b, spec) && pool_claim(c, b, &bs, &claim);
-	if (!claimed)
-		random_uuid(claim.id);
-	bs.id = claim.id;
-	rc = make_row(c, tenant, key_id, spec, b, &bs, claim.ready ? SANDBOX_RUNNING : SANDBOX_CREATING, &row, &e);
-	if (rc < 0) {
-		if (claimed)
-			unclaim(b, &claim);
-		sandbox_row_done(&row);
-		volume_mounts_done(&volumes);
-		spec_done(&filled);
-		image_done(&image);
-		done(ctx, &e, NULL);
-		return;
-	}
-	s = core_add(c, &row);
-	s->shape = claim.shape;
-	s->ahead_ms = claimed && claim.ahead ? now_ms() : 0;
-	s->row.next_run = s->ahead_ms ? AHEAD_RUN + 1 : AHEAD_RUN; /* the store holds the end of what is reserved: the first run need not write it */
-	s->boundary = b;
-	core_emit(c, "sandbox.created", s, SANDBOX_CREATING, NULL);
-	if (from && from->carried)
-		carry_give(from->carried, s);
-	if (from)
-		snapshot_used(from);
-	if (claimed)
-		create_claimed(s, &claim, done, ctx);
 	else
-		create_cold(s, &bs, done, ctx);
-	volume_mounts_done(&volumes);
-	spec_done(&filled);
-	image_done(&image);
-	pool_refill(c);
+		pool_refill(c);
 }

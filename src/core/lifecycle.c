@@ -573,6 +573,7 @@ void sandbox_delete(struct sandbox *s, sandbox_done_fn done, void *ctx)
 	if (!begin(s, V_DELETE, "delete", done, ctx))
 		return;
 	overtaken = overtaking ? take_ptr(&s->waiters) : NULL;
+	doors_close(s);
 	no_longer_creating(s);
 	everything_inside_ended(s, "the sandbox was deleted");
 	if (s->row.state != SANDBOX_DELETING)

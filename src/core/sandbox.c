@@ -1,4 +1,5 @@
 /* What can be asked of a sandbox and changed about it without a change of its state. */
+#include "base/log.h"
 #include "core/ahead.h"
 #include "core/core_int.h"
 #include "core/secret.h"
@@ -29,8 +30,7 @@ static int save(struct sandbox *s, struct err *e)
 	return rc;
 }
 
-/* Applies a changed spec if it is valid and could be stored; consumes `changed` either way. */
-static int replace_spec(struct sandbox *s, struct sandbox_spec *changed, struct err *e)
+int sandbox_replace_spec(struct sandbox *s, struct sandbox_spec *changed, struct err *e)
 {
 	struct sandbox_spec old = s->row.spec;
 
@@ -57,7 +57,7 @@ int sandbox_set_labels(struct sandbox *s, const struct pairs *labels, struct err
 	spec_copy(&changed, &s->row.spec);
 	pairs_done(&changed.labels);
 	pairs_copy(&changed.labels, labels);
-	return replace_spec(s, &changed, e);
+	return sandbox_replace_spec(s, &changed, e);
 }
 
 int sandbox_set_env(struct sandbox *s, const struct pairs *set, char *const *unset, struct err *e)
@@ -77,7 +77,7 @@ int sandbox_set_env(struct sandbox *s, const struct pairs *set, char *const *uns
 		pairs_add(&kept, set->v[i].key, set->v[i].value);
 	pairs_done(&changed.env);
 	changed.env = kept;
-	return replace_spec(s, &changed, e);
+	return sandbox_replace_spec(s, &changed, e);
 }
 
 int sandbox_set_lifetime(struct sandbox *s, const struct lifetime *l, struct err *e)
@@ -86,31 +86,51 @@ int sandbox_set_lifetime(struct sandbox *s, const struct lifetime *l, struct err
 
 	spec_copy(&changed, &s->row.spec);
 	changed.lifetime = *l;
-	return replace_spec(s, &changed, e);
+	return sandbox_replace_spec(s, &changed, e);
 }
 
 /* --- network --- */
 
-int network_permitted(const struct core *c, enum network_mode mode, struct err *e)
+int network_permitted(const struct core *c, const struct sandbox_spec *spec, struct err *e)
 {
-	static const int rank[] = { [NETWORK_NONE] = 0, [NETWORK_ALLOW] = 1, [NETWORK_PUBLIC] = 2 };
+	if (spec->network != NETWORK_NONE && !c->o.egress)
+		return err_set(e, ERR_DENIED, EPERM, "network.mode: this server gives no networks");
+	return ceiling_permits(c->o.ceiling, spec->network, spec->network_allow, &spec->network_limits, e);
+}
 
-	if (rank[mode] <= rank[c->o.network_max] && (mode == NETWORK_NONE || c->o.egress))
-		return 0;
-	return err_set(e, ERR_DENIED, EPERM, "network.mode: \"%s\" is more than this server's operator allows (\"%s\")", network_mode_name(mode),
-		       network_mode_name(c->o.egress ? c->o.network_max : NETWORK_NONE));
+/* The sandbox's own denials and the operator's; the texts are theirs. */
+static char **all_denials(const struct core *c, char *const *own)
+{
+	char *const *lists[] = { own, c->o.ceiling->deny };
+	char **all = xcalloc(POLICY_RULES_MAX + POLICY_OPERATOR_MAX + 1, sizeof *all);
+	size_t n = 0;
+
+	for (size_t l = 0; l < ARRAY_LEN(lists); l++)
+		for (size_t i = 0; lists[l] && lists[l][i] && n < POLICY_RULES_MAX + POLICY_OPERATOR_MAX; i++)
+			all[n++] = lists[l][i];
+	return all;
 }
 
 void network_tell(struct sandbox *s)
 {
 	const struct sandbox_spec *spec = &s->row.spec;
+	struct network_limits limits = spec->network_limits;
+	struct core *c = s->core;
+	struct err e;
 
-	if (!s->core->o.egress)
+	if (!c->o.egress)
 		return;
-	if (spec->network == NETWORK_NONE)
-		egress_forget(s->core->o.egress, s->row.id);
-	else
-		egress_set(s->core->o.egress, s->row.id, spec->network, spec->network_allow, spec->network_deny, &spec->network_limits);
+	/* One that was made under another ceiling and is above this one: closed, until what it wants is something that it may have. */
+	bool above = network_permitted(c, &(struct sandbox_spec){ .network = spec->network, .network_allow = spec->network_allow }, &e) < 0;
+	if (above)
+		log_warn("sandbox=%s msg=\"it reaches nothing: %s\"", s->row.id, e.message);
+	if (above || spec->network == NETWORK_NONE) {
+		egress_forget(c->o.egress, s->row.id);
+	} else {
+		auto_free char **deny = all_denials(c, spec->network_deny);
+		ceiling_limit(c->o.ceiling, &limits);
+		egress_set(c->o.egress, s->row.id, spec->network, spec->network_allow, deny, &limits);
+	}
 	secrets_tell(s);
 }
 
@@ -135,7 +155,7 @@ static void on_network(void *ctx, const struct err *e)
 		changed.network = NETWORK_NONE;
 		strv_free(take_ptr(&changed.network_allow));
 		strv_free(take_ptr(&changed.network_deny));
-		(void)replace_spec(s, &changed, &ignored);
+		(void)sandbox_replace_spec(s, &changed, &ignored);
 		network_tell(s);
 	}
 	if (!s && !e)
@@ -144,11 +164,11 @@ static void on_network(void *ctx, const struct err *e)
 	free(n);
 }
 
-static int check_network(struct sandbox *s, enum network_mode mode, struct err *e)
+static int check_network(struct sandbox *s, const struct sandbox_spec *changed, struct err *e)
 {
-	int rc = network_permitted(s->core, mode, e);
+	int rc = network_permitted(s->core, changed, e);
 
-	if (rc < 0 || mode == NETWORK_NONE)
+	if (rc < 0 || changed->network == NETWORK_NONE)
 		return rc;
 	if (s->boundary && !(s->boundary->ops->caps & BOUNDARY_CAN_NETWORK))
 		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "network.mode: the boundary '%s' gives a sandbox no network", s->row.boundary);
@@ -170,15 +190,17 @@ void sandbox_set_network(struct sandbox *s, enum network_mode mode, char *const 
 		changed.network_limits = *limits;
 	changed.network_allow = strv_copy(allow);
 	changed.network_deny = strv_copy(deny);
-	int rc = check_network(s, mode, &e);
+	int rc = policy_check(mode, changed.network_allow, changed.network_deny, true, &e);
+	if (rc == 0)
+		rc = check_network(s, &changed, &e);
 	if (rc == 0 && s->under_way)
 		rc = err_set(&e, ERR_CONFLICT, EBUSY, "cannot change the network: a state change is in progress (state %s)", sandbox_state_name(s->row.state));
-	if (rc == 0)
-		rc = policy_check(mode, changed.network_allow, changed.network_deny, true, &e);
+	if (rc == 0 && mode != NETWORK_NONE)
+		ceiling_limit(s->core->o.ceiling, &changed.network_limits);
 	if (rc < 0)
 		spec_done(&changed);
 	else
-		rc = replace_spec(s, &changed, &e);
+		rc = sandbox_replace_spec(s, &changed, &e);
 	if (rc < 0) {
 		done(ctx, &e, s);
 		return;
@@ -214,7 +236,7 @@ void sandbox_set_secrets(struct sandbox *s, const struct pairs *env, const struc
 	if (rc < 0)
 		spec_done(&changed);
 	else
-		rc = replace_spec(s, &changed, &e);
+		rc = sandbox_replace_spec(s, &changed, &e);
 	if (rc < 0) {
 		done(ctx, &e, s);
 		return;
@@ -232,7 +254,7 @@ int sandbox_set_extra(struct sandbox *s, const char *extra, struct err *e)
 	spec_copy(&changed, &s->row.spec);
 	free(changed.extra);
 	changed.extra = xstrdup(extra);
-	return replace_spec(s, &changed, e);
+	return sandbox_replace_spec(s, &changed, e);
 }
 
 struct resizing {
@@ -256,7 +278,7 @@ static void on_resized(void *ctx, const struct err *e)
 	if (s && !e) {
 		spec_copy(&changed, &s->row.spec);
 		changed.resources = r->resources;
-		if (replace_spec(s, &changed, &why) < 0)
+		if (sandbox_replace_spec(s, &changed, &why) < 0)
 			e = &why;
 	}
 	if (s)

@@ -527,6 +527,7 @@ void sandbox_fork(struct sandbox *s, const char *key_id, size_t count, const cha
 	free(take_ptr(&f->spec.hostname));
 	free(take_ptr(&f->spec.idempotency_key));
 	free(take_ptr(&f->spec.from_snapshot));
+	publications_done(&f->spec.publish); /* the parent has these ports */
 	fill_row(&row, s, key_id, NULL, s->boundary->ops->caps & BOUNDARY_CAN_SNAPSHOT_MEMORY, NULL);
 	take_one(s, &row, true, on_fork_taken, f);
 }

@@ -14,6 +14,7 @@
 #define SWEEP_MS     250
 #define THROTTLE_MS  20 /* between two helpings of a rate of bytes */
 #define RECORDS_A_TURN 256
+#define RULES_MAX    (POLICY_RULES_MAX + POLICY_OPERATOR_MAX) /* in each list */
 #define EVENTS_RATE  50 /* told to the daemon a second, for each sandbox; more are counted */
 #define EVENTS_BURST 500
 
@@ -230,7 +231,7 @@ static int split_rules(char *text, size_t len, char **allow, size_t n_allow, cha
 {
 	char *p = text, *end = text + len;
 
-	if (n_allow > POLICY_RULES_MAX || n_deny > POLICY_RULES_MAX || (len && end[-1] != '\0'))
+	if (n_allow > RULES_MAX || n_deny > RULES_MAX || (len && end[-1] != '\0'))
 		return -EINVAL;
 	for (size_t i = 0; i < n_allow + n_deny; i++, p += strlen(p) + 1) {
 		if (p >= end)
@@ -242,7 +243,7 @@ static int split_rules(char *text, size_t len, char **allow, size_t n_allow, cha
 
 static void set_policy(struct edge *e, const struct edge_policy *head, char *text, size_t len)
 {
-	char *allow[POLICY_RULES_MAX + 1] = { 0 }, *deny[POLICY_RULES_MAX + 1] = { 0 };
+	char *allow[RULES_MAX + 1] = { 0 }, *deny[RULES_MAX + 1] = { 0 };
 	struct box *b = box_get(e, head->id);
 	struct policy fresh = { 0 };
 	struct flow *f, *next;
@@ -267,7 +268,7 @@ static void set_policy(struct edge *e, const struct edge_policy *head, char *tex
 /* Which names go to the opener, and where that is. fd is taken. Connections that are open stay what they are. */
 static void set_opened(struct edge *e, const struct edge_policy *head, char *text, size_t len, int fd)
 {
-	char *allow[POLICY_RULES_MAX + 1] = { 0 }, *none[1] = { 0 };
+	char *allow[RULES_MAX + 1] = { 0 }, *none[1] = { 0 };
 	struct box *b = box_get(e, head->id);
 	struct policy fresh = { 0 };
 	struct err err;
@@ -461,23 +462,6 @@ static void loop(struct edge *e)
 	}
 }
 
-static int parse_nets(struct nets *to, const char *text)
-{
-	struct str rest = str_of(text);
-
-	while (rest.n) {
-		const char *comma = memchr(rest.p, ',', rest.n);
-		struct str one = { rest.p, comma ? (size_t)(comma - rest.p) : rest.n };
-		struct net n;
-		if (net_parse(one, &n) < 0)
-			return -EINVAL;
-		nets_add(to, &n);
-		rest.p += one.n + (comma != NULL);
-		rest.n -= one.n + (comma != NULL);
-	}
-	return 0;
-}
-
 static int prepare(struct edge *e, const struct edge_options *o)
 {
 	struct rlimit files;
@@ -491,7 +475,7 @@ static int prepare(struct edge *e, const struct edge_options *o)
 	e->buffer = xmalloc(COPY_BUFFER);
 	e->room = xmalloc(HELLO_MAX);
 	e->reserve = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	int rc = e->epoll < 0 ? -errno : parse_nets(&e->net.lan, o->lan ? o->lan : "");
+	int rc = e->epoll < 0 ? -errno : nets_parse(o->lan ? o->lan : "", &e->net.lan);
 	if (rc == 0)
 		rc = resolvers_read(e, o->resolvers);
 	if (rc == 0)

@@ -109,6 +109,23 @@ bool nets_have(const struct nets *s, const struct addr *a)
 	return false;
 }
 
+int nets_parse(const char *text, struct nets *to)
+{
+	struct str rest = str_of(text);
+
+	while (rest.n) {
+		const char *comma = memchr(rest.p, ',', rest.n);
+		struct str one = { rest.p, comma ? (size_t)(comma - rest.p) : rest.n };
+		struct net n;
+		if (net_parse(one, &n) < 0)
+			return -EINVAL;
+		nets_add(to, &n);
+		rest.p += one.n + (comma != NULL);
+		rest.n -= one.n + (comma != NULL);
+	}
+	return 0;
+}
+
 void nets_add(struct nets *s, const struct net *n)
 {
 	if ((s->n & (s->n - 1)) == 0)
@@ -384,14 +401,19 @@ const char *rule_format(const struct policy_rule *r, char ret_text[static POLICY
 	return ret_text;
 }
 
+static int too_many(const char *field, size_t n, struct err *e)
+{
+	return err_set(e, ERR_TOO_LARGE, E2BIG, "network.%s: %zu rules; at most %d are allowed", field, n, POLICY_RULES_MAX);
+}
+
 static int parse_list(const char *field, char *const *texts, struct policy_rule **ret, size_t *ret_n, struct err *e)
 {
 	size_t n = 0;
 
 	while (texts && texts[n])
 		n++;
-	if (n > POLICY_RULES_MAX)
-		return err_set(e, ERR_TOO_LARGE, E2BIG, "network.%s: %zu rules; at most %d are allowed", field, n, POLICY_RULES_MAX);
+	if (n > POLICY_RULES_MAX + POLICY_OPERATOR_MAX)
+		return too_many(field, n, e);
 	*ret = n ? xcalloc(n, sizeof **ret) : NULL;
 	for (*ret_n = 0; *ret_n < n; (*ret_n)++) {
 		int rc = rule_parse(str_of(texts[*ret_n]), &(*ret)[*ret_n], e);
@@ -450,6 +472,11 @@ int policy_check(enum network_mode mode, char **allow, char **deny, bool canonic
 
 	if (rc < 0)
 		return rc;
+	if (p.n_allow > POLICY_RULES_MAX || p.n_deny > POLICY_RULES_MAX) {
+		rc = p.n_allow > POLICY_RULES_MAX ? too_many("allow", p.n_allow, e) : too_many("deny", p.n_deny, e);
+		policy_done(&p);
+		return rc;
+	}
 	for (size_t i = 0; i < p.n_allow; i++)
 		if (p.allow[i].proto == POLICY_UDP) {
 			policy_done(&p);

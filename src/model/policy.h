@@ -17,7 +17,8 @@
 
 #include "model/spec.h"
 
-#define POLICY_RULES_MAX 256 /* in each list */
+#define POLICY_RULES_MAX 256 /* in each list of a sandbox's own */
+#define POLICY_OPERATOR_MAX 64 /* that its operator adds to one (model/ceiling.h) */
 #define POLICY_NAME_MAX 253
 #define POLICY_PORTS_MAX 8 /* ranges in one rule */
 #define POLICY_TEXT_MAX 400 /* of a rule, with its NUL */
@@ -49,6 +50,7 @@ struct nets {
 bool nets_have(const struct nets *s, const struct addr *a);
 void nets_add(struct nets *s, const struct net *n);
 void nets_done(struct nets *s);
+int nets_parse(const char *text, struct nets *to); /* separated by commas; added. -EINVAL: one is none */
 
 enum addr_class {
 	ADDR_PUBLIC,

@@ -206,6 +206,37 @@ void volume_mounts_done(struct volume_mounts *m)
 	*m = (struct volume_mounts){ 0 };
 }
 
+struct publication *publications_add(struct publications *p)
+{
+	p->v = xreallocarray(p->v, p->n + 1, sizeof *p->v);
+	p->v[p->n] = (struct publication){ 0 };
+	return &p->v[p->n++];
+}
+
+void publications_copy(struct publications *to, const struct publications *from)
+{
+	for (size_t i = 0; i < from->n; i++) {
+		struct publication *one = publications_add(to);
+		*one = from->v[i];
+		one->address = xstrdup(from->v[i].address);
+	}
+}
+
+void publications_remove(struct publications *p, size_t i)
+{
+	free(p->v[i].address);
+	memmove(p->v + i, p->v + i + 1, (p->n - i - 1) * sizeof *p->v);
+	p->n--;
+}
+
+void publications_done(struct publications *p)
+{
+	for (size_t i = 0; i < p->n; i++)
+		free(p->v[i].address);
+	free(p->v);
+	*p = (struct publications){ 0 };
+}
+
 void spec_done(struct sandbox_spec *s)
 {
 	free(s->name);
@@ -221,6 +252,7 @@ void spec_done(struct sandbox_spec *s)
 	strv_free(s->permissions);
 	strv_free(s->network_deny);
 	volume_mounts_done(&s->volumes);
+	publications_done(&s->publish);
 	pairs_done(&s->secret_env);
 	pairs_done(&s->secret_files);
 	free(s->idempotency_key);
@@ -247,6 +279,8 @@ void spec_copy(struct sandbox_spec *to, const struct sandbox_spec *from)
 	copy.network_deny = strv_copy(from->network_deny);
 	copy.volumes = (struct volume_mounts){ 0 };
 	volume_mounts_copy(&copy.volumes, &from->volumes);
+	copy.publish = (struct publications){ 0 };
+	publications_copy(&copy.publish, &from->publish);
 	copy.secret_env = copy.secret_files = (struct pairs){ 0 };
 	pairs_copy(&copy.secret_env, &from->secret_env);
 	pairs_copy(&copy.secret_files, &from->secret_files);

@@ -81,6 +81,22 @@ struct volume_mount *volume_mounts_add(struct volume_mounts *m); /* an empty one
 void volume_mounts_copy(struct volume_mounts *to, const struct volume_mounts *from); /* to must be empty */
 void volume_mounts_done(struct volume_mounts *m);
 
+/* A port of the sandbox that is reached at an address of this host (model/publish.h). */
+struct publication {
+	char *address;      /* IPv4 or IPv6; NULL = PUBLISH_ADDRESS_DEFAULT */
+	uint16_t host_port; /* 0 = any that is free; in a sandbox that is there: the one that it got */
+	uint16_t port;      /* inside */
+	bool lost;          /* of a sandbox that is there: after a restart somebody else had it; tried again and again */
+};
+struct publications {
+	struct publication *v;
+	size_t n;
+};
+struct publication *publications_add(struct publications *p); /* an empty one at the end */
+void publications_copy(struct publications *to, const struct publications *from); /* to must be empty */
+void publications_remove(struct publications *p, size_t i);
+void publications_done(struct publications *p);
+
 #define SPEC_NAME_MAX 64      /* also a valid host name label: [a-zA-Z0-9]([a-zA-Z0-9_.-]*[a-zA-Z0-9])? */
 #define SNAPSHOT_NAME_MAX 128
 #define SPEC_LABELS_MAX 64    /* pairs; key 1..128 bytes, value 0..1024 bytes, UTF-8 without control bytes */
@@ -95,6 +111,8 @@ void volume_mounts_done(struct volume_mounts *m);
 /* What the edge holds a sandbox to; 0 = no other limit than everybody's. */
 #define NETWORK_CONNECTIONS_MAX	    1024 /* open at once */
 #define NETWORK_CONNECTIONS_RATE_MAX 500 /* new ones a second */
+#define NETWORK_RATE_MIN	    1024 /* bytes a second */
+#define NETWORK_BYTES_MAX	    9007199254740991 /* that every JSON reader takes */
 struct network_limits {
 	uint64_t bytes_per_second; /* each way, all connections together */
 	uint64_t bytes;		   /* both ways, since the edge began or the limit was set */
@@ -125,6 +143,7 @@ struct sandbox_spec {
 	char **permissions; /* rules of model/permission.h, NULL-terminated and not empty, or NULL: programs are not confined */
 	struct lifetime lifetime;
 	struct volume_mounts volumes;
+	struct publications publish;
 	enum want sudo;         /* may its user become root inside? By default as its snapshot's could, else yes */
 	bool ephemeral;         /* the disk need not outlive a stop (may be kept in memory); stop deletes */
 	char *idempotency_key;  /* NULL = none */

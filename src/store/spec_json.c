@@ -63,6 +63,23 @@ static void set_volumes(json_t *o, const struct volume_mounts *m, bool *ok)
 		*ok = false;
 }
 
+static void set_publish(json_t *o, const struct publications *p, bool *ok)
+{
+	if (p->n == 0)
+		return;
+	json_t *list = json_array();
+	for (size_t i = 0; i < p->n; i++) {
+		json_t *one = json_object();
+		set_text(one, "address", p->v[i].address, ok);
+		set_number(one, "host_port", p->v[i].host_port, ok);
+		set_number(one, "port", p->v[i].port, ok);
+		if (json_array_append_new(list, one) < 0)
+			*ok = false;
+	}
+	if (json_object_set_new(o, "publish", list) < 0)
+		*ok = false;
+}
+
 char *spec_to_json(const struct sandbox_spec *spec)
 {
 	bool ok = true;
@@ -90,6 +107,7 @@ char *spec_to_json(const struct sandbox_spec *spec)
 	set_number(o, "network_connections_per_second", spec->network_limits.connections_per_second, &ok);
 	set_list(o, "permissions", spec->permissions, &ok);
 	set_volumes(o, &spec->volumes, &ok);
+	set_publish(o, &spec->publish, &ok);
 	set_pairs(o, "secret_env", &spec->secret_env, &ok);
 	set_pairs(o, "secret_files", &spec->secret_files, &ok);
 	set_number(o, "idle_s", spec->lifetime.idle_s, &ok);
@@ -159,6 +177,24 @@ static void get_volumes(const json_t *o, struct volume_mounts *m)
 	}
 }
 
+static void get_publish(const json_t *o, struct publications *p)
+{
+	size_t i;
+	json_t *one;
+	json_array_foreach(json_object_get(o, "publish"), i, one)
+	{
+		uint64_t host_port = 0, port = 0;
+		get_number(one, "host_port", &host_port);
+		get_number(one, "port", &port);
+		if (host_port == 0 || host_port > UINT16_MAX || port == 0 || port > UINT16_MAX)
+			continue;
+		struct publication *to = publications_add(p);
+		get_member(one, "address", &to->address);
+		to->host_port = (uint16_t)host_port;
+		to->port = (uint16_t)port;
+	}
+}
+
 int spec_from_json(const char *json, struct sandbox_spec *ret)
 {
 	json_t *o = json_loads(json ? json : "", JSON_REJECT_DUPLICATES, NULL);
@@ -194,6 +230,7 @@ int spec_from_json(const char *json, struct sandbox_spec *ret)
 	get_member(o, "workdir", &ret->workdir);
 	get_member(o, "hostname", &ret->hostname);
 	get_volumes(o, &ret->volumes);
+	get_publish(o, &ret->publish);
 	get_number(o, "idle_s", &ret->lifetime.idle_s);
 	get_number(o, "max_s", &ret->lifetime.max_s);
 	const json_t *delete_after = json_object_get(o, "delete_after_s");

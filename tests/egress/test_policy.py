@@ -109,6 +109,52 @@ def test_what_the_operator_sets(w):
     Box(w, s["id"]).delete()
 
 
+def test_a_ceiling_of_rules_and_limits(w):
+    w.stop()
+    w.serve("--network-max", "allow", "--network-allow", "*.test:80,443", "--network-allow", f"{PUBLIC4}:7", "--network-deny", "other.test",
+            "--network-limit", "bytes_per_second=500000", "--network-limit", "connections=10")
+
+    def refused(word, **network):
+        status, body = w.request("POST", "/v1/sandboxes", {"network": network})
+        assert status == 403 and "operator" in body["error"]["message"] and word in body["error"]["message"], (network, status, body)
+
+    refused("public", mode="public")
+    refused("api.test:22", mode="allow", allow=["other.test:80", "api.test:22"])
+    refused("*.test:80", mode="allow", allow=["api.org:80"])
+    refused("1.2.3.4", mode="allow", allow=["1.2.3.4:7"])
+    refused("(500000)", mode="allow", allow=["api.test:80"], limits={"bytes_per_second": 500001})
+    refused("(10)", mode="allow", allow=["api.test:80"], limits={"connections": 11})
+    with w.create("allow", allow=["api.test:80", "other.test:80", f"{PUBLIC4}:7"]) as b:
+        got = w.request("GET", f"/v1/sandboxes/{b.id}")[1]["network"]
+        assert got["limits"] == {"bytes_per_second": 500000, "connections": 10} and got["deny"] == [], got
+        assert b.run(argv=["curl", "-s", "-m", "5", "http://api.test/"])["stdout"].startswith("hello")
+        assert b.run(argv=["curl", "-s", "-m", "5", "http://other.test/"])["exit_code"] == 6
+        assert b.python(CONNECT + f"print(connect('{PUBLIC4}', 7))") == "open"
+        status, body = b.network(mode="allow", allow=["api.test"])
+        assert status == 403 and "api.test " in body["error"]["message"], (status, body)
+        assert b.network(mode="allow", limits={"connections": 11})[0] == 403
+        w.stop()
+        w.serve("--network-max", "allow", "--network-allow", "other.test")  # it has more now than it may: nothing
+        assert b.python(CONNECT + f"print(connect('{PUBLIC4}', 7))") in REFUSED
+        assert b.run(argv=["curl", "-s", "-m", "5", "http://api.test/"])["exit_code"] == 6
+        assert b.network(mode="allow", allow=["other.test:80"])[0] == 200
+        assert b.run(argv=["curl", "-s", "-m", "5", "http://other.test/"])["stdout"].startswith("hello")
+
+
+def test_defaults_by_api(w):
+    w.stop()
+    w.serve("--network", "public", "--network", "daytona=none")
+    status, s = w.request("POST", "/v1/sandboxes", {"ephemeral": True})
+    assert status == 201 and s["network"]["mode"] == "public", s
+    Box(w, s["id"]).delete()
+    status, s = w.request("POST", "/daytona/sandbox", {})
+    assert status == 200 and s["networkBlockAll"] is True, s
+    Box(w, s["id"]).delete()
+    for option in ("daytona", "daytona=allow", "e2b=none", "=none", "daytona="):
+        done = subprocess.run([CAISSON, "serve", "--network", option], capture_output=True, text=True, timeout=30)
+        assert done.returncode == 2 and "--network" in done.stderr, (option, done)
+
+
 def test_in_the_words_of_daytona(w):
     status, s = w.request("POST", "/daytona/sandbox", {})
     assert status == 200 and s["networkBlockAll"] is False, s

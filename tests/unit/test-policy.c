@@ -1,4 +1,5 @@
-#include "model/policy.h"
+#include "model/ceiling.h"
+#include "model/publish.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -301,11 +302,110 @@ static void lists(void **state)
 	free(bad[0]);
 }
 
+static void within_a_ceiling(void **state)
+{
+	static const struct { const char *outer, *inner; bool within; } cases[] = {
+		{ "api.test", "api.test:443", true }, { "api.test:443", "api.test", false }, { "api.test:443", "api.test:443", true },
+		{ "api.test:1-100", "api.test:5,7-9", true }, { "api.test:1-100", "api.test:5,101", false }, { "api.test", "other.test", false },
+		{ "*.x.test", "a.x.test", true }, { "*.x.test", "a.b.x.test", true }, { "*.x.test", "x.test", false }, { "*.x.test", "*.x.test", true },
+		{ "*.x.test", "*.a.x.test", true }, { "*.a.x.test", "*.x.test", false }, { "*.x.test", "ax.test", false }, { "*", "a.test", true }, { "*", "*", true },
+		{ "a.x.test", "*.x.test", false }, { "*.x.test", "*", false }, { "api.test", "api.test/raw", false }, { "api.test/raw", "api.test", true },
+		{ "8.8.0.0/16", "8.8.8.8", true }, { "8.8.0.0/16", "8.8.8.0/24:53", true }, { "8.8.8.0/24", "8.8.0.0/16", false }, { "8.8.8.8", "8.8.8.9", false },
+		{ "8.8.8.8", "8.8.8.8/udp", false }, { "8.8.8.8", "api.test", false }, { "*", "8.8.8.8", false }, { "[2600::]/16", "[2600:1::]/32", true },
+		{ "[2600::]/16", "8.8.8.8", false },
+	};
+	(void)state;
+	const struct network_limits none = { 0 };
+	struct err e;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		char *outer[] = { xstrdup(cases[i].outer), NULL }, *inner[] = { xstrdup(cases[i].inner), NULL };
+		const struct ceiling c = { .mode = NETWORK_ALLOW, .allow = outer };
+		assert_int_equal(ceiling_valid(&c, &e), 0);
+		int rc = ceiling_permits(&c, NETWORK_ALLOW, inner, &none, &e);
+		if ((rc == 0) != cases[i].within)
+			fail_msg("%s within %s: %s", cases[i].inner, cases[i].outer, rc ? e.message : "yes");
+		if (rc && (!strstr(e.message, "operator") || e.kind != ERR_DENIED))
+			fail_msg("%s", e.message);
+		assert_true(ceiling_permits(&c, NETWORK_PUBLIC, NULL, &none, &e) < 0);
+		assert_int_equal(ceiling_permits(&c, NETWORK_NONE, NULL, &none, &e), 0);
+		free(outer[0]);
+		free(inner[0]);
+	}
+}
+
+static void limits_of_a_ceiling(void **state)
+{
+	static const char *const bad[] = { "", "bytes", "bytes=", "bytes=0", "bytes=-1", "bytes_per_second=1023", "connections=1025", "what=1", "=1", "bytes=1k" };
+	struct ceiling c = { .mode = NETWORK_PUBLIC };
+	struct network_limits l = { .bytes = 5 };
+	struct err e;
+
+	(void)state;
+	assert_int_equal(limit_parse(str_of("bytes_per_second=1024"), &c.limits, &e), 0);
+	assert_int_equal(limit_parse(str_of("connections=10"), &c.limits, &e), 0);
+	assert_int_equal(c.limits.bytes_per_second, 1024);
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		assert_int_equal(limit_parse(str_of(bad[i]), &c.limits, &e), -EINVAL);
+	assert_int_equal(ceiling_permits(&c, NETWORK_PUBLIC, NULL, &l, &e), 0);
+	l.connections = 11;
+	assert_true(ceiling_permits(&c, NETWORK_PUBLIC, NULL, &l, &e) < 0);
+	assert_non_null(strstr(e.message, "network.limits.connections: 11 is more"));
+	assert_non_null(strstr(e.message, "(10)"));
+	ceiling_limit(&c, &l);
+	assert_int_equal(l.connections, 10);
+	assert_int_equal(l.bytes_per_second, 1024);
+	assert_int_equal(l.bytes, 5);
+	assert_int_equal(l.connections_per_second, 0);
+	char rule[] = "api.test", *rules[CEILING_DENY_MAX + 2];
+	for (size_t i = 0; i < CEILING_DENY_MAX + 1; i++)
+		rules[i] = rule;
+	rules[CEILING_DENY_MAX + 1] = NULL;
+	c.deny = rules;
+	assert_true(ceiling_valid(&c, &e) < 0);
+	c.deny = NULL;
+	c.allow = rules + CEILING_DENY_MAX;
+	assert_true(ceiling_valid(&c, &e) < 0); /* of mode public */
+}
+
+static void publications(void **state)
+{
+	static const struct { const char *text, *canonical; } good[] = {
+		{ "80", "127.0.0.1:0:80" }, { "8080:80", "127.0.0.1:8080:80" }, { "127.0.0.2:1:65535", "127.0.0.2:1:65535" },
+		{ "[::1]:8080:80", "[::1]:8080:80" }, { "0.0.0.0:1:1", "0.0.0.0:1:1" },
+	};
+	static const char *const bad[] = { "", ":", "0", "65536", "80:", ":80", "::80", "0:80", "8080:0", "-1", "a:80", "1.2.3:1:2", "::1:8080:80",
+					   "[127.0.0.1]:1:2", "[::1:1:2", "1.2.3.4:80", "1.2.3.4::80", "80/tcp", "80-81:80-81", " 80", "1:2:3" };
+	struct publications list = { 0 };
+	char text[PUBLISH_TEXT_MAX];
+	struct err e;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+		struct publication *p = publications_add(&list);
+		assert_int_equal(publication_parse(str_of(good[i].text), p, &e), 0);
+		assert_string_equal(publication_format(p, text), good[i].canonical);
+	}
+	assert_int_equal(publications_validate(&list, &e), 0);
+	*publications_add(&list) = (struct publication){ .host_port = 8080, .port = 81 }; /* on the default address, which has 8080 */
+	assert_true(publications_validate(&list, &e) < 0);
+	assert_non_null(strstr(e.message, "8080"));
+	publications_remove(&list, 1);
+	assert_int_equal(publications_validate(&list, &e), 0);
+	publications_done(&list);
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		struct publication p = { 0 };
+		if (publication_parse(str_of(bad[i]), &p, &e) == 0)
+			fail_msg("\"%s\" was taken for a publication", bad[i]);
+		assert_null(p.address);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(addresses), cmocka_unit_test(classes),	    cmocka_unit_test(names),   cmocka_unit_test(rules),
 		cmocka_unit_test(judge_public), cmocka_unit_test(judge_allow), cmocka_unit_test(answers), cmocka_unit_test(lists),
+		cmocka_unit_test(publications), cmocka_unit_test(within_a_ceiling), cmocka_unit_test(limits_of_a_ceiling),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,9 +106,11 @@ void makings_leave(struct mcp *m, struct session *s)
 }
 
 /* Nobody calls a clean-up tool by himself, and a client may vanish: every sandbox has its time. */
-static void spec_begin(struct sandbox_spec *spec)
+static void spec_begin(const struct mcp *m, struct sandbox_spec *spec)
 {
 	spec_init(spec);
+	spec->network = m->o.network;
+	spec->network_unasked = true;
 	pairs_add(&spec->labels, "created-by", "mcp");
 	spec->lifetime = (struct lifetime){ .idle_s = IDLE_MINUTES * 60, .max_s = MAX_SECONDS, .delete_after_s = 0 };
 }
@@ -116,7 +118,7 @@ static void spec_begin(struct sandbox_spec *spec)
 void make_for_session(struct session *s, struct tool_call *c)
 {
 	struct sandbox_spec spec;
-	spec_begin(&spec);
+	spec_begin(c->m, &spec);
 	s->making = true;
 	make(c->m, s, NULL, &c->caller, &spec, false);
 	spec_done(&spec);
@@ -124,7 +126,7 @@ void make_for_session(struct session *s, struct tool_call *c)
 
 void tool_create(struct tool_call *c)
 {
-	const char *name = arg_text(c, "name"), *image = arg_text(c, "image");
+	const char *name = arg_text(c, "name"), *image = arg_text(c, "image"), *network = arg_text(c, "network");
 	struct sandbox_spec spec;
 	struct err e = { 0 };
 	if (c->s->n_made >= SESSION_MADE_MAX) {
@@ -132,14 +134,17 @@ void tool_create(struct tool_call *c)
 		tool_fail(c, &e);
 		return;
 	}
-	spec_begin(&spec);
+	spec_begin(c->m, &spec);
 	if (name)
 		spec.name = xstrdup(name);
 	if (image) {
 		free(spec.image);
 		spec.image = xstrdup(image);
 	}
-	spec.network = streq(arg_text(c, "network"), "public") ? NETWORK_PUBLIC : NETWORK_NONE;
+	if (network) {
+		spec.network = streq(network, "public") ? NETWORK_PUBLIC : NETWORK_NONE;
+		spec.network_unasked = false;
+	}
 	spec.resources.cpus = json_number_value(json_object_get(c->args, "cpus"));
 	spec.resources.memory_mib = (uint64_t)arg_int(c, "memory_mib", 0);
 	spec.resources.disk_mib = (uint64_t)arg_int(c, "disk_mib", 0);

@@ -15,6 +15,7 @@ struct mcp_options {
 	const char *public_url; /* "http://127.0.0.1:4780"; NULL = http:// + the Host of each request */
 	/* Path of a link to a port, with {id}, {port} and {token} to be filled in: previews are served elsewhere. */
 	const char *preview_path;
+	enum network_mode network; /* of sandboxes that do not say */
 };
 
 /* Registers its routes. api, server and the strings of o must outlive it. NULL and e when the server refuses the routes. */

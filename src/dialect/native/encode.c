@@ -98,6 +98,7 @@ void encode_sandbox(struct jout *j, const char *key, const struct sandbox_view *
 	jout_z(j, "hostname", s->hostname);
 	encode_lifetime(j, &s->lifetime);
 	encode_volume_mounts(j, &s->volumes);
+	encode_publications(j, &s->publish);
 	jout_bool(j, "sudo", spec_sudo(s));
 	jout_bool(j, "ephemeral", s->ephemeral);
 	jout_z(j, "owner", v->owner);

@@ -72,6 +72,8 @@ static const struct route routes[] = {
 	{ .method = "POST", .pattern = SANDBOX "/permissions/{permission}", .body = BODY_BUFFER, .handle = native_permission_answer },
 
 	{ .method = "GET", .pattern = SANDBOX "/ports", .handle = native_port_list },
+	{ .method = "POST", .pattern = SANDBOX "/publish", .body = BODY_BUFFER, .handle = native_port_publish },
+	{ .method = "DELETE", .pattern = SANDBOX "/publish/{port}", .handle = native_port_unpublish },
 	{ .method = "*", .pattern = SANDBOX "/ports/{port}/proxy", .body = BODY_STREAM, .websocket = true, .handle = native_port_proxy, .tag = ROUTE_PROXY },
 	{ .method = "*", .pattern = SANDBOX "/ports/{port}/proxy/{path*}", .body = BODY_STREAM, .websocket = true, .handle = native_port_proxy,
 	  .tag = ROUTE_PROXY },

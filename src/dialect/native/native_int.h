@@ -78,6 +78,8 @@ void pump_start(struct native *n, struct request *r, const struct pump_ops *ops,
 void encode_sandbox(struct jout *j, const char *key, const struct sandbox_view *v);
 void encode_volume_mounts(struct jout *j, const struct volume_mounts *m);
 int set_volumes(void *into, const char *where, const json_t *v, struct err *e); /* of a struct sandbox_spec */
+void encode_publications(struct jout *j, const struct publications *p);
+int set_publish(void *into, const char *where, const json_t *v, struct err *e); /* of a struct sandbox_spec */
 void encode_snapshot(struct jout *j, const char *key, const struct snapshot_view *v);
 void encode_run(struct jout *j, const char *key, const struct run_view *v);
 void encode_run_fields(struct jout *j, const struct run_view *v); /* without the braces */
@@ -173,6 +175,8 @@ void native_file_search(struct request *r, void *dialect);
 void native_file_replace(struct request *r, void *dialect);
 void native_port_list(struct request *r, void *dialect);
 void native_port_proxy(struct request *r, void *dialect);
+void native_port_publish(struct request *r, void *dialect);
+void native_port_unpublish(struct request *r, void *dialect);
 void native_image_list(struct request *r, void *dialect);
 void native_image_get(struct request *r, void *dialect);
 void native_image_delete(struct request *r, void *dialect);

@@ -1,6 +1,7 @@
-/* Ports: what listens inside, and a way to speak HTTP or WebSocket with it. */
+/* Ports: what listens inside, a way to speak HTTP or WebSocket with it, and ports of this host that lead there. */
 #include "dialect/native/native_int.h"
 #include "model/key.h"
+#include "model/publish.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -202,20 +203,31 @@ static char *inner_target(const struct request *r)
 	return xasprintf("/%s%s%.*s", path ? path : "", query.n ? "?" : "", (int)query.n, query.n ? query.p : "");
 }
 
+/* The {port} of the path, or an answer. */
+static bool path_port(struct native *n, struct request *r, uint16_t *ret)
+{
+	struct err e;
+	uint64_t port;
+	if (parse_u64(str_of(req_path_arg(r, "port")), 65535, &port) < 0 || port == 0) {
+		err_set(&e, ERR_INVALID, EINVAL, "the port in the path must be 1 to 65535");
+		answer_err(n, r, &e);
+		return false;
+	}
+	*ret = (uint16_t)port;
+	return true;
+}
+
 void native_port_proxy(struct request *r, void *dialect)
 {
 	static const struct op_events events = { no_info, no_match, no_values, on_open, on_data, on_data_end, on_room, on_end };
 	static const struct upstream_ops ops = { up_room, up_write, up_eof, up_pause, up_resume, up_close };
 	struct native *n = dialect;
 	struct err e;
-	uint64_t port;
-	if (parse_u64(str_of(req_path_arg(r, "port")), 65535, &port) < 0 || port == 0) {
-		err_set(&e, ERR_INVALID, EINVAL, "the port in the path must be 1 to 65535");
-		answer_err(n, r, &e);
+	uint16_t port;
+	if (!path_port(n, r, &port))
 		return;
-	}
 	struct bridge *b = xcalloc(1, sizeof *b);
-	b->op = api_op_open(n->api, req_caller(r), req_ref(r), &(struct op_spec){ .kind = OP_CONNECT, .port = (uint16_t)port }, &events, b, &e);
+	b->op = api_op_open(n->api, req_caller(r), req_ref(r), &(struct op_spec){ .kind = OP_CONNECT, .port = port }, &events, b, &e);
 	if (!b->op) {
 		answer_err(n, r, &e);
 		free(b);
@@ -225,7 +237,84 @@ void native_port_proxy(struct request *r, void *dialect)
 	const char *drop[] = { req_header(r, "X-API-Key").p ? "X-API-Key" : "Authorization", NULL };
 	auto_free char *target = inner_target(r), *scope = cookie_scope(r);
 	char host[32];
-	snprintf(host, sizeof host, "localhost:%u", (unsigned)port);
+	snprintf(host, sizeof host, "localhost:%u", port);
 	struct proxy_options o = { .path = target, .host = host, .drop_headers = drop, .is_secret = key_is_in, .cookie_path = scope };
 	b->p = req_proxy(r, &o, &ops, b);
+}
+
+/* --- published --- */
+
+static const struct field publication_fields[] = {
+	{ .name = "port", .kind = FIELD_U16, .offset = offsetof(struct publication, port), .required = true, .min = 1 },
+	{ .name = "host_port", .kind = FIELD_U16, .offset = offsetof(struct publication, host_port), .min = 1 },
+	{ .name = "address", .kind = FIELD_STRING, .offset = offsetof(struct publication, address) },
+	{ 0 },
+};
+
+int set_publish(void *into, const char *where, const json_t *v, struct err *e)
+{
+	struct publications *p = &((struct sandbox_spec *)into)->publish;
+	if (!json_is_array(v))
+		return err_set(e, ERR_INVALID, EINVAL, "%s must be an array", where);
+	if (json_array_size(v) > PUBLISH_MAX)
+		return err_set(e, ERR_TOO_LARGE, E2BIG, "%s has %zu entries; at most %d are allowed", where, json_array_size(v), PUBLISH_MAX);
+	for (size_t i = 0; i < json_array_size(v); i++) {
+		if (!json_is_object(json_array_get(v, i)))
+			return err_set(e, ERR_INVALID, EINVAL, "%s must be an array of objects", where);
+		if (decode_object(json_array_get(v, i), publication_fields, publications_add(p), e) < 0)
+			return -EINVAL;
+	}
+	return 0;
+}
+
+static void encode_publication(struct jout *j, const char *key, const struct publication *p)
+{
+	jout_object(j, key);
+	jout_z(j, "address", p->address);
+	jout_u64(j, "host_port", p->host_port);
+	jout_u64(j, "port", p->port);
+	jout_bool(j, "lost", p->lost);
+	jout_end_object(j);
+}
+
+void encode_publications(struct jout *j, const struct publications *p)
+{
+	jout_array(j, "publish");
+	for (size_t i = 0; i < p->n; i++)
+		encode_publication(j, NULL, &p->v[i]);
+	jout_end_array(j);
+}
+
+void native_port_publish(struct request *r, void *dialect)
+{
+	struct native *n = dialect;
+	struct publication wish = { 0 }, got;
+	struct err e;
+	int rc = decode_body(req_body(r), publication_fields, &wish, &e);
+	if (rc >= 0)
+		rc = api_port_publish(n->api, req_caller(r), req_ref(r), &wish, &got, &e);
+	free(wish.address);
+	if (rc < 0) {
+		answer_err(n, r, &e);
+		return;
+	}
+	auto_buf struct buf b;
+	buf_init(&b, 4096);
+	struct jout j = { .b = &b };
+	encode_publication(&j, NULL, &got);
+	auto_free char *location = xasprintf("/v1/sandboxes/%s/publish/%u", req_ref(r), got.host_port);
+	answer_created(n, r, location, &b);
+}
+
+void native_port_unpublish(struct request *r, void *dialect)
+{
+	struct native *n = dialect;
+	struct err e;
+	uint16_t port;
+	if (!path_port(n, r, &port))
+		return;
+	if (api_port_unpublish(n->api, req_caller(r), req_ref(r), port, &e) < 0)
+		answer_err(n, r, &e);
+	else
+		answer_empty(n, r, 204);
 }

@@ -80,9 +80,9 @@ static const struct field resources_fields[] = {
 	{ 0 },
 };
 #define LIMIT(field) offsetof(struct sandbox_spec, network_limits.field)
-#define BYTES_MAX    9007199254740991.0 /* that every JSON reader takes */
+#define BYTES_MAX    ((double)NETWORK_BYTES_MAX)
 static const struct field limit_fields[] = {
-	{ .name = "bytes_per_second", .kind = FIELD_U64, .offset = LIMIT(bytes_per_second), .min = 1024, .max = BYTES_MAX },
+	{ .name = "bytes_per_second", .kind = FIELD_U64, .offset = LIMIT(bytes_per_second), .min = NETWORK_RATE_MIN, .max = BYTES_MAX },
 	{ .name = "bytes", .kind = FIELD_U64, .offset = LIMIT(bytes), .min = 1, .max = BYTES_MAX },
 	{ .name = "connections", .kind = FIELD_U64, .offset = LIMIT(connections), .min = 1, .max = NETWORK_CONNECTIONS_MAX },
 	{ .name = "connections_per_second", .kind = FIELD_U64, .offset = LIMIT(connections_per_second), .min = 1, .max = NETWORK_CONNECTIONS_RATE_MAX },
@@ -122,6 +122,7 @@ static const struct field sandbox_fields[] = {
 	{ .name = "permissions", .kind = FIELD_STRINGS, .offset = offsetof(struct sandbox_spec, permissions) },
 	{ .name = "lifetime", .kind = FIELD_OBJECT, .offset = offsetof(struct sandbox_spec, lifetime), .sub = lifetime_fields },
 	{ .name = "volumes", .kind = FIELD_CUSTOM, .set = set_volumes },
+	{ .name = "publish", .kind = FIELD_CUSTOM, .set = set_publish },
 	{ .name = "sudo", .kind = FIELD_CUSTOM, .set = set_sudo },
 	{ .name = "ephemeral", .kind = FIELD_BOOL, .offset = offsetof(struct sandbox_spec, ephemeral) },
 	{ .name = "idempotency_key", .kind = FIELD_STRING, .offset = offsetof(struct sandbox_spec, idempotency_key) },
