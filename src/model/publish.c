@@ -98,7 +98,7 @@ int publications_validate(const struct publications *p, struct err *e)
 			               str_quote(str_of(one->address), &(struct quoted){ 0 }));
 		for (size_t k = 0; k < i; k++)
 			if (publication_same_place(&p->v[k], one))
-				return err_set(e, ERR_INVALID, EINVAL, "publish: two ports of the sandbox are to be at %u of this host", one->host_port);
+				return err_set(e, ERR_CONFLICT, EADDRINUSE, "publish: two ports of the sandbox are to be at %u of this host", one->host_port);
 	}
 	return 0;
 }
