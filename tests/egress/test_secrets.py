@@ -5,7 +5,7 @@ import subprocess
 
 import world
 from upstream import Upstream, aws_signature, openers
-from world import CAISSON, until
+from world import CAISSON, Box, until
 
 CANARY = "canary-4f1d0c7e-value-that-nobody-may-see"
 
@@ -112,11 +112,11 @@ def ask(method="GET", path="/v1/x", host="api.test", port=8443, body=None, **hea
 class Set:
     """A sandbox with one secret, and the host that it is for."""
 
-    def __init__(self, w, allow=("api.test:8443", "other.test:8443"), mode="allow", env=None, **spec):
+    def __init__(self, w, allow=("api.test:8443", "other.test:8443"), mode="allow", env=None, ephemeral=True, **spec):
         self.w = w
         self.up = Upstream(w)
         self.made = secret(w, "key", spec.pop("hosts", ["api.test:8443"]), **spec)
-        self.box = w.create(mode=mode, allow=allow if mode == "allow" else (), secrets={"env": env or {"KEY": "key"}})
+        self.box = w.create(mode=mode, allow=allow if mode == "allow" else (), secrets={"env": env or {"KEY": "key"}}, ephemeral=ephemeral)
 
     def ask(self, code):
         return self.box.python(ASK + code)
@@ -377,11 +377,42 @@ def test_secret_is_found_nowhere(w):
             assert needle not in memory_of(pid), (pid, open(f"/proc/{pid}/comm").read())
         # the scan itself finds what is there: the opener has it
         assert needle in memory_of(openers(w)[0])
-        found = subprocess.run(["grep", "-rlaF", CANARY, w.folder], capture_output=True, text=True)
-        assert found.stdout == "", found.stdout
+        assert not files_with(w, CANARY), files_with(w, CANARY)
         out = t.box.run(shell=f"env | grep -c canary; grep -rlaF {CANARY[:20]} /etc /home /root /tmp /var /srv 2>/dev/null | head")["stdout"]
         assert out.split() == ["0"], out
         assert CANARY not in w.logged()
+
+
+def test_secret_is_in_no_snapshot(w):
+    """Nor in what begins as one: of the disk, and of memory where there are such, while connections with it are open."""
+    aws = "canary-aws-7b3e-signing-key-that-nobody-may-see"
+    secret(w, "signer", ["api.test:8443"], value=aws, aws_key_id="AKIDEXAMPLE")
+    marker = "marker-" + os.urandom(8).hex()
+    values = [CANARY, aws]
+    with Set(w, env={"KEY": "key", "AWS": "signer"}, ephemeral=False) as t:
+        run = t.box.run(code=ASK + f"import time\nheld = '{marker}'\nopen('/var/tmp/m', 'w').write(held)\nos.sync()\n"
+                        "print([ask(path='/v1/echo', Authorization='Bearer ' + K) for i in range(2)] and 'up', flush=True)\ntime.sleep(60)", detach=True)
+        assert until(lambda: "up" in w.output(t.box, run["id"]), 30)
+        memory = w.request("GET", "/v1/info")[1]["capabilities"]["snapshot_memory"]
+        status, s = w.request("POST", "/v1/snapshots", {"sandbox": t.box.id, "memory": memory})
+        assert status == 201, (status, s)
+        assert files_with(w, marker), "the scan does not see what is in a snapshot"
+        assert not files_with(w, *values), files_with(w, *values)
+        status, c = w.request("POST", "/v1/sandboxes", {"from_snapshot": s["id"], "ephemeral": True})
+        assert status == 201, (status, c)
+        with Box(w, c["id"]) as child:
+            assert child.run(argv=["cat", "/var/tmp/m"])["stdout"] == marker
+            for pid in (p for p in filter(str.isdigit, os.listdir("/proc")) if cgroup_of(p).find(child.id) >= 0):
+                held = memory_of(pid)
+                assert not [v for v in values if v.encode() in held], pid
+        assert w.request("DELETE", "/v1/snapshots/" + s["id"])[0] == 204
+        assert not [v for v in values if v in w.logged()]
+
+
+def files_with(w, *texts):
+    """Of the server's folder: state, database and its log, audit, disks, snapshots, logs."""
+    patterns = [x for t in texts for x in ("-e", t)]
+    return subprocess.run(["grep", "-rlaF", *patterns, w.folder], capture_output=True, text=True).stdout.split()
 
 
 def cgroup_of(pid):

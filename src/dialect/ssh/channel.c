@@ -16,24 +16,50 @@
 
 /* --- output --- */
 
+/* As a pipe does whose reader is gone. */
+static void throw_away(struct chan *c, size_t n)
+{
+	struct peer *p = c->peer;
+	struct err e;
+
+	if (c->thrown == 0)
+		(void)api_run_signal(p->server->api, &p->caller, p->sandbox, c->run, SIGPIPE, true, &e);
+	if (c->thrown <= THROWN_MAX && c->thrown + n > THROWN_MAX)
+		(void)api_run_cancel(p->server->api, &p->caller, p->sandbox, c->run, &e);
+	c->thrown += n;
+}
+
+static void throw_rest(struct chan *c)
+{
+	if (c->out[0].len) {
+		throw_away(c, c->out[0].len);
+		buf_reset(&c->out[0]);
+	}
+}
+
 /* What the window has room for; the rest stays. A window may be of any size, so nothing goes to libssh while it still has what the socket
  * has not taken: its memory is ours. False: the connection is broken. */
 static bool push(struct chan *c, int stream)
 {
 	struct buf *b = &c->out[stream - 1];
 
-	while (b->len && !(lib.ssh_get_poll_flags(c->peer->session) & SSH_WRITE_PENDING)) {
+	/* libssh may read messages meanwhile, the one that nobody reads this any more among them: what it writes from must stay. */
+	while (b->len && !(stream == 1 && c->unread) && !(lib.ssh_get_poll_flags(c->peer->session) & SSH_WRITE_PENDING)) {
 		uint32_t room = lib.ssh_channel_window_size(c->raw);
 		uint32_t n = (uint32_t)MIN(b->len, (size_t)room);
 		if (n == 0)
 			return true;
+		c->pushing = true;
 		int took = stream == 1 ? lib.ssh_channel_write(c->raw, b->data, n) : lib.ssh_channel_write_stderr(c->raw, b->data, n);
+		c->pushing = false;
 		if (took < 0)
 			return false;
 		if (took == 0)
 			return true;
 		buf_consume(b, (size_t)took);
 	}
+	if (stream == 1 && c->unread)
+		throw_rest(c);
 	return true;
 }
 
@@ -83,26 +109,11 @@ void chan_flush(struct chan *c)
 	}
 }
 
-/* As a pipe does whose reader is gone. */
-static void throw_away(struct chan *c, size_t n)
-{
-	struct peer *p = c->peer;
-	struct err e;
-
-	if (c->thrown == 0)
-		(void)api_run_signal(p->server->api, &p->caller, p->sandbox, c->run, SIGPIPE, true, &e);
-	if (c->thrown <= THROWN_MAX && c->thrown + n > THROWN_MAX)
-		(void)api_run_cancel(p->server->api, &p->caller, p->sandbox, c->run, &e);
-	c->thrown += n;
-}
-
 void chan_unread(struct chan *c)
 {
 	c->unread = true;
-	if (c->out[0].len) {
-		throw_away(c, c->out[0].len);
-		buf_reset(&c->out[0]);
-	}
+	if (!c->pushing)
+		throw_rest(c);
 }
 
 static void on_output(void *ctx, int stream, uint64_t offset, struct str bytes)

@@ -44,6 +44,7 @@ struct chan {
 	bool held; /* libssh has input that there was no room for */
 	bool eof;  /* there will be no more of it */
 	bool unread; /* nobody reads what the run says */
+	bool pushing; /* libssh has its output in hand */
 	uint64_t thrown; /* bytes of it since then */
 	struct chan *next;
 };
