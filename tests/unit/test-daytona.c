@@ -105,7 +105,7 @@ static void test_create_refused(void **state)
 		{ "{\"secrets\":[{\"A\":3}]}", 400, "secrets must be" },
 		{ "{\"secrets\":[3]}", 400, "secrets must be" },
 		{ "{\"secrets\":{}}", 400, "secrets must be an array" },
-		{ "{\"networkAllowList\":\"10.0.0.1/8\"}", 400, "network.allow" },
+		{ "{\"networkAllowList\":\"10.0.0.1/33\"}", 400, "network.allow" },
 		{ "{\"networkAllowList\":\"a.test\"}", 400, "networkAllowList" },
 		{ "{\"domainAllowList\":\"10.0.0.0/8\"}", 400, "domainAllowList" },
 		{ "{\"domainAllowList\":\",\"}", 400, "domainAllowList" },
