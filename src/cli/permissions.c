@@ -1,4 +1,4 @@
-/* `caisson permissions`: programs that wait to be allowed. */
+/* `caisson permissions`: what waits to be allowed. */
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/verbs.h"
@@ -7,12 +7,12 @@
 
 static void add_row(struct table *t, const json_t *q)
 {
-	table_add(t, (const char *const[]){ text_of(q, "id"), text_of(q, "run"), text_of(q, "path"), text_of(q, "rule"), text_of(q, "denied_at") });
+	table_add(t, (const char *const[]){ text_of(q, "id"), text_of(q, "run"), json_object_get(q, "host") ? text_of(q, "host") : text_of(q, "path"), text_of(q, "rule"), text_of(q, "denied_at") });
 }
 
 static int run_ls(struct cli *cli, int argc, char **argv)
 {
-	static const char *const headings[] = { "ID", "RUN", "PROGRAM", "RULE", "DENIED AT" };
+	static const char *const headings[] = { "ID", "RUN", "PROGRAM OR HOST", "RULE", "DENIED AT" };
 	auto_args struct args a;
 	json_t *items = NULL;
 
@@ -55,14 +55,14 @@ static int run_deny(struct cli *cli, int argc, char **argv)
 	return answer(cli, argc, argv, "{\"verdict\":\"deny\"}");
 }
 
-static const struct command permissions_ls = { .name = "permissions ls", .synopsis = "SANDBOX", .summary = "List the programs that wait to be allowed", .run = run_ls };
-static const struct command permissions_allow = { .name = "permissions allow", .synopsis = "SANDBOX ID...", .summary = "Let them run", .run = run_allow };
+static const struct command permissions_ls = { .name = "permissions ls", .synopsis = "SANDBOX", .summary = "List what waits to be allowed", .run = run_ls };
+static const struct command permissions_allow = { .name = "permissions allow", .synopsis = "SANDBOX ID...", .summary = "Allow it", .run = run_allow };
 static const struct command permissions_deny = { .name = "permissions deny", .synopsis = "SANDBOX ID...", .summary = "Do not", .run = run_deny };
 
 const struct command command_permissions = {
 	.name = "permissions",
 	.synopsis = "ls|allow|deny SANDBOX ...",
-	.summary = "Answer for programs that a sandbox has to ask for",
-	.help = "A sandbox has such programs by `caisson create --permit 'ask program:PATH'`. What nobody answers for is denied after two minutes.\n",
+	.summary = "Answer for programs and hosts that a sandbox has to ask for",
+	.help = "A sandbox has such programs by `caisson create --permit 'ask program:PATH'`, such hosts by 'ask host:NAME'. What nobody answers for is denied after two minutes.\n",
 	.subcommands = (const struct command *const[]){ &permissions_ls, &permissions_allow, &permissions_deny, NULL },
 };

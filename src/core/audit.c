@@ -8,6 +8,7 @@
  * itself, carries none. */
 #include "base/log.h"
 #include "core/core_int.h"
+#include "model/permission.h"
 #include "wire/guest.h"
 #include "wire/permit.h"
 
@@ -291,6 +292,10 @@ void core_verdict(void *core, const struct edge_event *ev)
 	if (!s) /* deleted, or of the pool */
 		return;
 	more_of(s)->untold += ev->lost;
+	if (ev->kind == EDGE_ASK) {
+		permission_on_host(s, ev->name);
+		return;
+	}
 	if (!may_say(s)) {
 		count_verdict(s->more, ev);
 		return;
@@ -345,13 +350,9 @@ void audit_permission(void *sandbox, uint64_t run, unsigned how, const struct gu
 							 [GUEST_UNSEEN] = "what its path leads to could not be seen: only the kernel has judged it" };
 	static const char *const kinds[PERMIT_KIND_END] = { [PERMIT_PROGRAM] = "program", [PERMIT_READ] = "read", [PERMIT_WRITE] = "write" };
 	struct sandbox *s = sandbox;
-	char *const *rules = s->row.spec.permissions;
-	const char *rule = NULL;
+	const char *rule = permission_of_guest(s->row.spec.permissions, v->rule);
 	char id[32];
 
-	for (size_t i = 0; rules && rules[i]; i++)
-		if (i == v->rule)
-			rule = rules[i];
 	more_of(s)->untold += v->untold;
 	if (!(how == GUEST_BY_ANSWER || how == GUEST_BY_TIME ? may_ask(s) : may_say(s))) {
 		if (v->allowed)
@@ -375,8 +376,9 @@ static void say_question(struct audit_line *l, const struct question_view *v)
 {
 	audit_text(l, "id", v->id);
 	audit_text(l, "run", v->run);
-	audit_text(l, "kind", "program");
+	audit_text(l, "kind", v->host ? "host" : "program");
 	audit_text(l, "path", v->path);
+	audit_text(l, "name", v->host);
 	audit_text(l, "rule", v->rule);
 }
 

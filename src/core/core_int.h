@@ -207,6 +207,8 @@ void audit_answer(struct sandbox *s, const struct question_view *v, bool allowed
 /* permission.c; of struct link_events */
 void permission_on_ask(void *sandbox, uint64_t id, const struct guest_ask *a);
 void permission_on_ask_end(void *sandbox, uint64_t id);
+void permission_on_host(struct sandbox *s, const char *name); /* what the edge says */
+int sandbox_answer_host(struct sandbox *s, const char *name, bool allowed, struct err *e);
 void permissions_forget(struct sandbox *s); /* the connection is gone */
 void audit_emit(struct core *c, const char *type, struct sandbox *s, enum sandbox_state old, const struct run *r); /* what core_emit tells */
 void audit_secret(struct core *c, const char *id, const struct opener_event *ev); /* what an opener did with one, or would not */

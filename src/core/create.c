@@ -6,6 +6,7 @@
 #include "core/core_int.h"
 #include "core/secret.h"
 #include "model/policy.h"
+#include "model/reach.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -43,6 +44,8 @@ static int check_caps(const struct core *c, const struct boundary *b, const stru
 		add_alternative(c, BOUNDARY_CAN_PERMIT, e);
 		return -ENOTSUP;
 	}
+	if (spec->network == NETWORK_NONE && reach_has_hosts(spec->permissions))
+		return err_set(e, ERR_INVALID, EINVAL, "permissions: rules about hosts, and no network: give a network.mode");
 	if (!spec->volumes.n || b->ops->caps & BOUNDARY_CAN_VOLUMES)
 		return 0;
 	(void)err_set(e, ERR_UNSUPPORTED, ENOTSUP, "volumes: the boundary '%s' shares no folders with anybody: leave them out", b->ops->name);
@@ -148,6 +151,8 @@ static int make_row(struct core *c, const char *tenant, const char *key_id, cons
 	row->spec.network_unasked = false;
 	if (row->spec.network != NETWORK_NONE)
 		ceiling_limit(c->o.ceiling, &row->spec.network_limits);
+	if (reach_asks(spec->permissions) && !pairs_get(&spec->env, "RES_OPTIONS"))
+		pairs_add(&row->spec.env, "RES_OPTIONS", "timeout:30 attempts:4"); /* as long as somebody has to answer */
 	(void)policy_check(row->spec.network, row->spec.network_allow, row->spec.network_deny, true, e); /* valid: to its canonical form */
 	row->spec.resources = shape->resources;
 	volume_mounts_done(&row->spec.volumes);

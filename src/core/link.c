@@ -232,7 +232,7 @@ void link_permit(struct link *l, char *const *rules)
 
 	buf_init(&b, PERMITS_MAX * (PERMIT_PATH_MAX + 3));
 	for (; *rules; rules++)
-		if (permission_parse(*rules, &p, &e) < 0 || permit_put(&b, &p) < 0) {
+		if (permission_parse(*rules, &p, &e) < 0 || (p.kind < PERMIT_KIND_END && permit_put(&b, &p) < 0)) {
 			link_close(l); /* of a store that was tampered with: not heeding one is no choice */
 			return;
 		}

@@ -1,7 +1,11 @@
-/* Programs that wait for somebody's word (rules "ask program:..."). The guest holds them, and denies what nobody answers in time; here is only
- * the list. It lives as long as the connection: the guest tells a daemon that comes back what still waits. What a sandbox can cause is
+/* What waits for somebody's word. Programs (rules "ask program:..."): the guest holds them, and denies what nobody answers in time. Hosts
+ * ("ask host:..."): the edge holds the look-up of the name; an answer is part of the sandbox from then on. Here is only the list. It lives as long as the connection: the guest tells a daemon that comes back what still waits. What a sandbox can cause is
  * bounded: so many questions at once, and so many a second of which there is an event and a line of the log. */
 #include "core/core_int.h"
+#include "model/permission.h"
+#include "model/policy.h"
+#include "model/reach.h"
+#include "wire/edge.h"
 #include "wire/guest.h"
 
 #include <errno.h>
@@ -30,6 +34,7 @@ static void forget(struct question **at)
 
 	*at = q->next;
 	free((char *)(uintptr_t)q->view.path);
+	free((char *)(uintptr_t)q->view.host);
 	free(q);
 }
 
@@ -58,6 +63,20 @@ static size_t make_room(struct sandbox *s)
 	return QUESTIONS_MAX - n;
 }
 
+static void add(struct sandbox *s, struct question *q, uint32_t left_ms)
+{
+	struct question **at = &s->questions;
+
+	while (*at)
+		at = &(*at)->next;
+	*at = q;
+	snprintf(q->view.id, sizeof q->view.id, "%llu", (unsigned long long)q->id);
+	q->view.asked_ms = now_unix_ms();
+	q->view.until_ms = q->view.asked_ms + left_ms;
+	if (audit_question(s, &q->view))
+		core_emit(s->core, "permission.asked", s, s->row.state, NULL);
+}
+
 void permission_on_ask(void *sandbox, uint64_t id, const struct guest_ask *a)
 {
 	struct sandbox *s = sandbox;
@@ -67,17 +86,32 @@ void permission_on_ask(void *sandbox, uint64_t id, const struct guest_ask *a)
 	struct question *q = xcalloc(1, sizeof *q);
 	q->id = id;
 	snprintf(q->run, sizeof q->run, "run_%llu", (unsigned long long)a->run);
-	snprintf(q->view.id, sizeof q->view.id, "%llu", (unsigned long long)id);
 	q->view.run = a->run ? q->run : NULL;
 	q->view.path = xstrdup(a->path);
-	for (size_t i = 0; s->row.spec.permissions && s->row.spec.permissions[i]; i++)
-		if (i == a->rule)
-			q->view.rule = s->row.spec.permissions[i];
-	q->view.asked_ms = now_unix_ms();
-	q->view.until_ms = q->view.asked_ms + a->left_ms;
-	*find(s, id) = q;
-	if (audit_question(s, &q->view))
-		core_emit(s->core, "permission.asked", s, s->row.state, NULL);
+	q->view.rule = permission_of_guest(s->row.spec.permissions, a->rule);
+	add(s, q, a->left_ms);
+}
+
+void permission_on_host(struct sandbox *s, const char *text)
+{
+	char name[POLICY_NAME_MAX + 1];
+
+	if (name_canonical(str_of(text), name) < 0 || !reach_asks_for(&s->row.spec, name) || make_room(s) == 0)
+		return;
+	for (struct question **at = &s->questions, **next; *at; at = next) { /* an old one: its time was over, or the edge is another */
+		next = &(*at)->next;
+		if ((*at)->view.host && streq((*at)->view.host, name)) {
+			forget(at);
+			break;
+		}
+	}
+	struct question *q = xcalloc(1, sizeof *q);
+	do
+		random_bytes(&q->id, sizeof q->id);
+	while (*find(s, q->id));
+	q->view.host = xstrdup(name);
+	q->view.rule = reach_asks_for(&s->row.spec, name);
+	add(s, q, EDGE_ASK_MS);
 }
 
 void permission_on_ask_end(void *sandbox, uint64_t id)
@@ -92,7 +126,8 @@ void permission_on_ask_end(void *sandbox, uint64_t id)
 void sandbox_each_question(struct sandbox *s, void (*each)(void *ctx, const struct question_view *v), void *ctx)
 {
 	for (struct question *q = s->questions; q; q = q->next)
-		each(ctx, &q->view);
+		if (!q->view.host || q->view.until_ms > now_unix_ms()) /* nobody says when these end */
+			each(ctx, &q->view);
 }
 
 int sandbox_answer(struct sandbox *s, const char *id, bool allowed, struct err *e)
@@ -102,6 +137,16 @@ int sandbox_answer(struct sandbox *s, const char *id, bool allowed, struct err *
 
 	if (!at || !*at)
 		return err_set(e, ERR_NOT_FOUND, ENOENT, "no question '%.40s' waits for an answer", id);
+	if ((*at)->view.host) {
+		if ((*at)->view.until_ms <= now_unix_ms())
+			return err_set(e, ERR_NOT_FOUND, ENOENT, "no question '%.40s' waits for an answer", id);
+		int rc = sandbox_answer_host(s, (*at)->view.host, allowed, e);
+		if (rc == 0) {
+			audit_answer(s, &(*at)->view, allowed);
+			forget(at);
+		}
+		return rc;
+	}
 	if (s->row.state != SANDBOX_RUNNING)
 		return err_set(e, ERR_CONFLICT, EBUSY, "the sandbox is not running (state %s)", sandbox_state_name(s->row.state));
 	if (!s->link || !link_is_open(s->link))

@@ -4,6 +4,7 @@
 #include "core/core_int.h"
 #include "core/secret.h"
 #include "model/policy.h"
+#include "model/reach.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -95,7 +96,11 @@ int network_permitted(const struct core *c, const struct sandbox_spec *spec, str
 {
 	if (spec->network != NETWORK_NONE && !c->o.egress)
 		return err_set(e, ERR_DENIED, EPERM, "network.mode: this server gives no networks");
-	return ceiling_permits(c->o.ceiling, spec->network, spec->network_allow, &spec->network_limits, e);
+	struct reach reach;
+	reach_of(spec, &reach);
+	int rc = ceiling_permits(c->o.ceiling, reach.mode, reach.allow, &spec->network_limits, e);
+	reach_done(&reach);
+	return rc;
 }
 
 /* The sandbox's own denials and the operator's; the texts are theirs. */
@@ -120,18 +125,40 @@ void network_tell(struct sandbox *s)
 
 	if (!c->o.egress)
 		return;
+	struct reach reach;
+	reach_of(spec, &reach);
 	/* One that was made under another ceiling and is above this one: closed, until what it wants is something that it may have. */
-	bool above = network_permitted(c, &(struct sandbox_spec){ .network = spec->network, .network_allow = spec->network_allow }, &e) < 0;
+	bool above = ceiling_permits(c->o.ceiling, reach.mode, reach.allow, &(struct network_limits){ 0 }, &e) < 0;
 	if (above)
 		log_warn("sandbox=%s msg=\"it reaches nothing: %s\"", s->row.id, e.message);
-	if (above || spec->network == NETWORK_NONE) {
+	if (above || reach.mode == NETWORK_NONE) {
 		egress_forget(c->o.egress, s->row.id);
 	} else {
-		auto_free char **deny = all_denials(c, spec->network_deny);
+		auto_free char **deny = all_denials(c, reach.deny);
+		struct reach told = reach;
+		told.deny = deny;
 		ceiling_limit(c->o.ceiling, &limits);
-		egress_set(c->o.egress, s->row.id, spec->network, spec->network_allow, deny, &limits);
+		egress_set(c->o.egress, s->row.id, &told, &limits);
 	}
+	reach_done(&reach);
 	secrets_tell(s);
+}
+
+int sandbox_answer_host(struct sandbox *s, const char *name, bool allowed, struct err *e)
+{
+	struct sandbox_spec changed;
+	size_t n = 0;
+
+	while (s->row.spec.host_answers && s->row.spec.host_answers[n])
+		n++;
+	if (n >= HOST_ANSWERS_MAX)
+		return err_set(e, ERR_LIMIT, E2BIG, "%d hosts have been answered for in this sandbox: give it a rule instead", HOST_ANSWERS_MAX);
+	spec_copy(&changed, &s->row.spec);
+	reach_answer(&changed, name, allowed);
+	int rc = sandbox_replace_spec(s, &changed, e);
+	if (rc == 0)
+		network_tell(s);
+	return rc;
 }
 
 struct network_change {

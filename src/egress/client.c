@@ -214,10 +214,9 @@ static uint32_t add_rules(struct buf *b, char *const *rules)
 	return n;
 }
 
-static void put(struct egress *g, struct told *t, enum edge_policy_op op, enum network_mode mode, char *const *allow, char *const *deny,
-		const struct network_limits *limits)
+static void put(struct egress *g, struct told *t, enum edge_policy_op op, const struct reach *reach, const struct network_limits *limits)
 {
-	struct edge_policy head = { .magic = EDGE_MAGIC, .op = op, .mode = (uint32_t)mode };
+	struct edge_policy head = { .magic = EDGE_MAGIC, .op = op, .mode = (uint32_t)reach->mode };
 
 	if (limits) {
 		head.bytes_per_second = limits->bytes_per_second;
@@ -227,14 +226,16 @@ static void put(struct egress *g, struct told *t, enum edge_policy_op op, enum n
 	}
 	buf_reset(&t->record);
 	(void)buf_add(&t->record, &head, sizeof head);
-	head.n_allow = add_rules(&t->record, allow);
-	head.n_deny = add_rules(&t->record, deny);
+	head.n_allow = add_rules(&t->record, reach->allow);
+	head.n_deny = add_rules(&t->record, reach->deny);
+	head.n_ask = add_rules(&t->record, reach->ask);
+	head.n_answered = add_rules(&t->record, reach->answered);
 	if (t->record.overflow) { /* no valid policy is as long */
 		log_error("sandbox=%s msg=\"its policy is too long: it reaches nothing\"", t->id);
 		buf_reset(&t->record);
 		(void)buf_add(&t->record, &head, sizeof head);
 		head.mode = NETWORK_NONE;
-		head.n_allow = head.n_deny = 0;
+		head.n_allow = head.n_deny = head.n_ask = head.n_answered = 0;
 	}
 	memcpy(head.id, t->id, sizeof head.id);
 	head.text_len = (uint32_t)(t->record.len - sizeof head);
@@ -243,13 +244,12 @@ static void put(struct egress *g, struct told *t, enum edge_policy_op op, enum n
 	flush(g);
 }
 
-void egress_set(struct egress *g, const char *id, enum network_mode mode, char *const *allow, char *const *deny,
-		const struct network_limits *limits)
+void egress_set(struct egress *g, const char *id, const struct reach *reach, const struct network_limits *limits)
 {
 	struct told *t = get(g, id, false);
 
 	t->forget = false;
-	put(g, t, EDGE_POLICY_SET, mode, allow, deny, limits);
+	put(g, t, EDGE_POLICY_SET, reach, limits);
 }
 
 static struct told *opened_of(struct egress *g, const char *id)
@@ -278,7 +278,7 @@ void egress_forget(struct egress *g, const char *id)
 		return;
 	}
 	t->forget = true;
-	put(g, t, EDGE_POLICY_FORGET, NETWORK_NONE, NULL, NULL, NULL);
+	put(g, t, EDGE_POLICY_FORGET, &(struct reach){ .mode = NETWORK_NONE }, NULL);
 }
 
 void egress_close(struct egress *g)
@@ -312,7 +312,7 @@ static void close_opened(struct egress *g, const char *id)
 
 	openers_end(g->openers, id);
 	if (t)
-		put(g, t, EDGE_POLICY_OPEN, NETWORK_ALLOW, NULL, NULL, NULL);
+		put(g, t, EDGE_POLICY_OPEN, &(struct reach){ .mode = NETWORK_ALLOW }, NULL);
 }
 
 void egress_open(struct egress *g, const char *id, char *const *hosts)
@@ -323,7 +323,7 @@ void egress_open(struct egress *g, const char *id, char *const *hosts)
 	}
 	/* The opener has its keys before the edge hands it anything that they are for. */
 	openers_keep(g->openers, id);
-	put(g, get(g, id, true), EDGE_POLICY_OPEN, NETWORK_ALLOW, hosts, NULL, NULL);
+	put(g, get(g, id, true), EDGE_POLICY_OPEN, &(struct reach){ .mode = NETWORK_ALLOW, .allow = (char **)(uintptr_t)hosts }, NULL);
 }
 
 void egress_free(struct egress *g)

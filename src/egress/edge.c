@@ -88,7 +88,7 @@ int edge_dial(struct edge *e, const struct addr *a, uint16_t port, int type, boo
 
 /* --- telling --- */
 
-void edge_tell(struct box *b, enum edge_event_kind kind, bool allowed, unsigned port, struct verdict_text t, const struct flow *ended)
+bool edge_tell(struct box *b, enum edge_event_kind kind, bool allowed, unsigned port, struct verdict_text t, const struct flow *ended)
 {
 	struct edge_event ev = { .magic = EDGE_MAGIC, .kind = kind, .allowed = allowed, .port = port };
 	struct edge *e = b->edge;
@@ -100,7 +100,7 @@ void edge_tell(struct box *b, enum edge_event_kind kind, bool allowed, unsigned 
 		  t.reason ? t.reason : "");
 	if (e->daemon.fd < 0 || !bucket_take(&b->events, EVENTS_RATE, EVENTS_BURST)) {
 		b->events_lost++;
-		return;
+		return false;
 	}
 	snprintf(ev.id, sizeof ev.id, "%s", b->id);
 	snprintf(ev.addr, sizeof ev.addr, "%s", addr);
@@ -112,10 +112,14 @@ void edge_tell(struct box *b, enum edge_event_kind kind, bool allowed, unsigned 
 		ev.down_bytes = ended->down.bytes;
 		ev.duration_ms = now_ms() - ended->started_ms;
 	}
-	if (send(e->daemon.fd, &ev, sizeof ev, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-		b->events_lost++;
-	else
-		b->events_lost = 0;
+	bool sent = send(e->daemon.fd, &ev, sizeof ev, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+	b->events_lost = sent ? 0 : b->events_lost + 1;
+	return sent;
+}
+
+bool asks_for_name(const struct box *b, const char *name)
+{
+	return policy_may_resolve(&b->asked, name); /* without rules its mode is NETWORK_NONE */
 }
 
 /* --- sandboxes --- */
@@ -160,6 +164,7 @@ static void sweep_boxes(struct edge *e)
 			continue;
 		HASH_DEL(e->boxes, b);
 		policy_done(&b->policy);
+		policy_done(&b->asked);
 		policy_done(&b->opened);
 		close_fd(b->opener);
 		free(b);
@@ -226,36 +231,48 @@ static bool from_warden(struct edge *e)
 
 /* --- the daemon's records --- */
 
+enum list { LIST_ALLOW, LIST_DENY, LIST_ASK, LIST_ANSWERED, LISTS };
+struct rules { /* views */
+	char *of[LISTS][RULES_MAX + 1];
+};
+
 /* NUL-terminated texts one after the other; what is not of that form is no policy at all. */
-static int split_rules(char *text, size_t len, char **allow, size_t n_allow, char **deny, size_t n_deny)
+static int split_rules(const struct edge_policy *head, char *text, size_t len, struct rules *ret)
 {
+	const uint32_t n[LISTS] = { head->n_allow, head->n_deny, head->n_ask, head->n_answered };
 	char *p = text, *end = text + len;
 
-	if (n_allow > RULES_MAX || n_deny > RULES_MAX || (len && end[-1] != '\0'))
+	*ret = (struct rules){ 0 };
+	if (len && end[-1] != '\0')
 		return -EINVAL;
-	for (size_t i = 0; i < n_allow + n_deny; i++, p += strlen(p) + 1) {
-		if (p >= end)
-			return -EINVAL;
-		*(i < n_allow ? &allow[i] : &deny[i - n_allow]) = p;
-	}
+	for (enum list k = LIST_ALLOW; k < LISTS; k++)
+		for (size_t i = 0; i < n[k]; i++, p += strlen(p) + 1) {
+			if (i == RULES_MAX || p >= end)
+				return -EINVAL;
+			ret->of[k][i] = p;
+		}
 	return p == end ? 0 : -EINVAL;
 }
 
 static void set_policy(struct edge *e, const struct edge_policy *head, char *text, size_t len)
 {
-	char *allow[RULES_MAX + 1] = { 0 }, *deny[RULES_MAX + 1] = { 0 };
 	struct box *b = box_get(e, head->id);
-	struct policy fresh = { 0 };
+	struct policy fresh = { 0 }, asked = { 0 };
 	struct flow *f, *next;
+	struct rules rules;
 	struct err err;
 
-	if (head->mode > NETWORK_ALLOW || split_rules(text, len, allow, head->n_allow, deny, head->n_deny) < 0 ||
-	    policy_parse((enum network_mode)head->mode, allow, deny, &fresh, &err) < 0) {
+	if (head->mode > NETWORK_ALLOW || split_rules(head, text, len, &rules) < 0 ||
+	    policy_parse((enum network_mode)head->mode, rules.of[LIST_ALLOW], rules.of[LIST_DENY], &fresh, &err) < 0 ||
+	    (head->n_ask && policy_parse(NETWORK_ALLOW, rules.of[LIST_ASK], rules.of[LIST_ANSWERED], &asked, &err) < 0)) {
 		log_error("sandbox=%s msg=\"its policy cannot be read: it reaches nothing\"", b->id);
+		policy_done(&fresh);
 		fresh = (struct policy){ .mode = NETWORK_NONE };
 	}
 	policy_done(&b->policy);
+	policy_done(&b->asked);
 	b->policy = fresh;
+	b->asked = asked;
 	b->has_policy = true;
 	if (b->limits.bytes != head->bytes)
 		b->moved = 0;
@@ -268,12 +285,13 @@ static void set_policy(struct edge *e, const struct edge_policy *head, char *tex
 /* Which names go to the opener, and where that is. fd is taken. Connections that are open stay what they are. */
 static void set_opened(struct edge *e, const struct edge_policy *head, char *text, size_t len, int fd)
 {
-	char *allow[RULES_MAX + 1] = { 0 }, *none[1] = { 0 };
 	struct box *b = box_get(e, head->id);
 	struct policy fresh = { 0 };
+	struct rules rules;
 	struct err err;
 
-	if (head->n_deny || split_rules(text, len, allow, head->n_allow, none, 0) < 0 || policy_parse(NETWORK_ALLOW, allow, NULL, &fresh, &err) < 0) {
+	if (head->n_deny || head->n_ask || split_rules(head, text, len, &rules) < 0 ||
+	    policy_parse(NETWORK_ALLOW, rules.of[LIST_ALLOW], NULL, &fresh, &err) < 0) {
 		log_error("sandbox=%s msg=\"which names are opened cannot be read: as before\"", b->id);
 		close_fd(fd);
 		return;
@@ -294,7 +312,7 @@ static void forget_policy(struct edge *e, const struct edge_policy *head)
 	if (!b)
 		return;
 	none.mode = NETWORK_NONE;
-	none.n_allow = none.n_deny = 0;
+	none.n_allow = none.n_deny = none.n_ask = none.n_answered = 0;
 	set_policy(e, &none, nothing, 0);
 	policy_done(&b->opened);
 	b->opened = (struct policy){ 0 };

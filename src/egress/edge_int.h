@@ -51,6 +51,7 @@ struct box { /* a sandbox */
 	struct edge *edge;
 	struct policy policy;
 	bool has_policy;
+	struct policy asked; /* names that somebody has to be asked for, if the policy allows them at all */
 	struct policy opened; /* names whose TLS goes to the opener */
 	int opener;	      /* its socket, or negative */
 	bool has_gate;
@@ -137,7 +138,8 @@ struct verdict_text {
 	const struct addr *addr;
 	const char *name, *reason;
 };
-void edge_tell(struct box *b, enum edge_event_kind kind, bool allowed, unsigned port, struct verdict_text t, const struct flow *ended);
+bool edge_tell(struct box *b, enum edge_event_kind kind, bool allowed, unsigned port, struct verdict_text t, const struct flow *ended); /* false: no room */
+bool asks_for_name(const struct box *b, const char *name);
 
 /* flow.c */
 void flow_accept(struct box *b, struct source *listener);

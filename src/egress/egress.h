@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "model/policy.h"
+#include "model/reach.h"
 #include "wire/edge.h"
 #include "wire/opener.h"
 
@@ -20,9 +21,8 @@ struct egress *egress_new(uv_loop_t *loop);
 void egress_on_event(struct egress *g, egress_event_fn fn, void *ctx);
 /* A new edge; fd (one end of a SOCK_SEQPACKET pair) is taken. */
 void egress_attach(struct egress *g, int fd);
-/* The lists may be NULL; they are copied. Valid ones only (policy_check). */
-void egress_set(struct egress *g, const char *id, enum network_mode mode, char *const *allow, char *const *deny,
-		const struct network_limits *limits);
+/* Copied. Valid rules only (policy_check). */
+void egress_set(struct egress *g, const char *id, const struct reach *reach, const struct network_limits *limits);
 void egress_forget(struct egress *g, const char *id); /* reaches nothing from now on */
 void egress_close(struct egress *g); /* no edge any more: the loop can run out */
 

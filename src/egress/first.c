@@ -25,6 +25,8 @@ static enum first judge_name(struct flow *f, struct str sent, const char **ret_r
 		return refuse(ret_reason, "not a name");
 	if (policy_denies_name(&f->box->policy, name, f->port))
 		return refuse(ret_reason, "a name of the deny list");
+	if (asks_for_name(f->box, name))
+		return refuse(ret_reason, "a name that is asked for, and was not looked up");
 	if (f->by_name && !pin_find(f->box, &f->addr, f->port, name, NULL))
 		return refuse(ret_reason, "another name than the one that was looked up and allowed");
 	free(f->name);
@@ -35,7 +37,7 @@ static enum first judge_name(struct flow *f, struct str sent, const char **ret_r
 /* Is it the names that its bytes are looked at for, or only whether it goes to the opener? */
 static bool names_matter(const struct flow *f)
 {
-	return f->by_name || policy_judge_address(&f->box->policy, &f->box->edge->net, &f->addr, f->port, POLICY_TCP).look;
+	return f->by_name || f->box->asked.n_allow || policy_judge_address(&f->box->policy, &f->box->edge->net, &f->addr, f->port, POLICY_TCP).look;
 }
 
 static enum first judge_hello(struct flow *f, const struct hello *h, const char **ret_reason)

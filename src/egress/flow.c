@@ -183,7 +183,9 @@ static const char *judge(struct flow *f)
 		return "no policy";
 	struct judgement j = policy_judge_address(&b->policy, &b->edge->net, &f->addr, f->port, POLICY_TCP);
 	f->by_name = j.verdict == VERDICT_BY_NAME;
-	f->unjudged = j.look || f->by_name || opens_port(b, f->port);
+	if (j.verdict == VERDICT_ALLOW && b->policy.mode == NETWORK_PUBLIC && b->asked.n_allow && f->port == 853)
+		return "encrypted name service would hide names that are asked for";
+	f->unjudged = j.look || f->by_name || b->asked.n_allow || opens_port(b, f->port);
 	if (j.verdict == VERDICT_DENY)
 		return j.reason;
 	if (!f->by_name)
@@ -632,9 +634,9 @@ void flow_rejudge(struct flow *f)
 	if (!reason && j.verdict == VERDICT_BY_NAME && f->state != FLOW_FIRST &&
 	    (!f->name || !policy_judge_name(&b->policy, f->name, f->port, POLICY_TCP)))
 		reason = "the policy has changed";
-	if (!reason && f->name && policy_denies_name(&b->policy, f->name, f->port))
+	if (!reason && f->name && (policy_denies_name(&b->policy, f->name, f->port) || asks_for_name(b, f->name)))
 		reason = "the policy has changed";
-	if (!reason && j.look && !f->by_name && !f->name && f->state == FLOW_OPEN && !f->unjudged)
+	if (!reason && (j.look || b->asked.n_allow) && !f->by_name && !f->name && f->state == FLOW_OPEN && !f->unjudged)
 		reason = "the policy has changed"; /* whom it is for is not known, and now it matters */
 	if (reason) {
 		refuse(f, reason);

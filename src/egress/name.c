@@ -3,7 +3,7 @@
  * A question is judged by its name before anything leaves the host: a name that may not be asked is answered "no such name" here, so it
  * cannot carry data out. Only A and AAAA are looked up; every other type of an allowed name has no records. The answer is addresses
  * alone, under the name asked for, and never one that could not be dialled: what a stranger's name server says about our network is
- * not passed on. */
+ * not passed on. A name that somebody has to be asked for waits here. */
 #include "base/buf.h"
 #include "egress/edge_int.h"
 
@@ -23,6 +23,7 @@
 #define PIN_MIN_S	 60
 #define TTL_MAX_S	 300
 #define PIN_GRACE_MS	 5000
+#define HELD_MAX	 64 /* questions of a sandbox that wait for somebody's word */
 
 struct lookup {
 	struct box *box;
@@ -34,6 +35,7 @@ struct lookup {
 	size_t asked_len;
 	unsigned tries;
 	uint64_t deadline_ms;
+	bool held, told; /* its name is asked for; the daemon knows */
 	bool dead;
 	struct lookup *prev, *next;
 };
@@ -88,12 +90,15 @@ const char *pin_find(struct box *b, const struct addr *a, uint16_t port, const c
 	return found;
 }
 
+static void held_rejudge(struct box *b);
+
 void names_rejudge(struct box *b)
 {
 	struct pin *p, *next;
 
+	held_rejudge(b);
 	DL_FOREACH_SAFE (b->pins, p, next)
-		if (!policy_may_resolve(&b->policy, p->name) || !policy_may_answer(&b->policy, &b->edge->net, &p->addr))
+		if (!policy_may_resolve(&b->policy, p->name) || asks_for_name(b, p->name) || !policy_may_answer(&b->policy, &b->edge->net, &p->addr))
 			pin_free(b, p);
 }
 
@@ -229,13 +234,13 @@ static void try_upstream(struct lookup *l)
 	fail(l);
 }
 
-static void look_up(struct box *b, const struct asker *a, const struct dns_query *q, const char *name)
+static struct lookup *lookup_new(struct box *b, const struct asker *a, const struct dns_query *q, const char *name)
 {
 	struct edge *e = b->edge;
 
 	if (b->n_lookups >= LOOKUPS_MAX || e->n_lookups >= LOOKUPS_ALL_MAX) {
 		answer(a, q, DNS_FAILED, NULL, 0, 0);
-		return;
+		return NULL;
 	}
 	struct lookup *l = xcalloc(1, sizeof *l);
 	*l = (struct lookup){ .box = b, .upstream = { SOURCE_UPSTREAM, -EBADF, l }, .asker = *a, .query = *q };
@@ -245,7 +250,76 @@ static void look_up(struct box *b, const struct asker *a, const struct dns_query
 	DL_APPEND(b->lookups, l);
 	b->n_lookups++;
 	e->n_lookups++;
-	try_upstream(l);
+	return l;
+}
+
+/* A host without IPv6 could not dial such an address, and the client would find out only after it has connected. */
+static bool has_records(const struct box *b, const struct dns_query *q)
+{
+	return q->type == DNS_A || (q->type == DNS_AAAA && b->edge->has_v6);
+}
+
+/* --- names that somebody is asked for --- */
+
+/* Nothing has left the host yet, and nothing does until a policy answers for the name. Clients ask again and again meanwhile. */
+static void hold(struct box *b, const struct asker *a, const struct dns_query *q, const char *name)
+{
+	struct lookup *l;
+	size_t held = 0;
+	bool told = false;
+
+	DL_FOREACH (b->lookups, l) {
+		if (!l->held)
+			continue;
+		held++;
+		if (!streq(l->name, name))
+			continue;
+		told |= l->told;
+		if (l->query.id == q->id && l->query.type == q->type && !a->flow && !l->asker.flow && l->asker.from_len == a->from_len && memcmp(&l->asker.from, &a->from, a->from_len) == 0)
+			return;
+	}
+	if (held >= HELD_MAX) {
+		answer(a, q, DNS_FAILED, NULL, 0, 0);
+		return;
+	}
+	if (!(l = lookup_new(b, a, q, name)))
+		return;
+	l->held = true;
+	l->deadline_ms = now_ms() + EDGE_ASK_MS;
+	l->told = told || edge_tell(b, EDGE_ASK, false, 0, (struct verdict_text){ NULL, l->name, NULL }, NULL);
+}
+
+static void refuse_held(struct lookup *l, const char *reason)
+{
+	if (l->told)
+		edge_tell(l->box, EDGE_NAME, false, 0, (struct verdict_text){ NULL, l->name, reason }, NULL);
+	finish(l, DNS_NO_NAME, NULL, 0, 0);
+}
+
+static struct lookup *next_answered(struct box *b)
+{
+	struct lookup *l;
+
+	DL_FOREACH (b->lookups, l)
+		if (l->held && (!policy_may_resolve(&b->policy, l->name) || !asks_for_name(b, l->name)))
+			return l;
+	return NULL;
+}
+
+/* From the start again after each: who asked may have a next question, or go. */
+static void held_rejudge(struct box *b)
+{
+	for (struct lookup *l; (l = next_answered(b));) {
+		if (!policy_may_resolve(&b->policy, l->name)) {
+			refuse_held(l, "no rule allows the name");
+			continue;
+		}
+		l->held = false;
+		if (has_records(b, &l->query))
+			try_upstream(l);
+		else
+			finish(l, DNS_OK, NULL, 0, 0);
+	}
 }
 
 static void judge_question(struct box *b, const struct asker *a, const struct dns_query *q)
@@ -264,11 +338,17 @@ static void judge_question(struct box *b, const struct asker *a, const struct dn
 		answer(a, q, DNS_NO_NAME, NULL, 0, 0);
 		return;
 	}
-	/* A host without IPv6 could not dial such an address, and the client would find out only after it has connected. */
-	if ((q->type == DNS_A || (q->type == DNS_AAAA && b->edge->has_v6)))
-		look_up(b, a, q, name);
-	else
+	if (asks_for_name(b, name)) {
+		hold(b, a, q, name);
+		return;
+	}
+	if (!has_records(b, q)) {
 		answer(a, q, DNS_OK, NULL, 0, 0);
+		return;
+	}
+	struct lookup *l = lookup_new(b, a, q, name);
+	if (l)
+		try_upstream(l);
 }
 
 bool name_take(struct box *b, const struct asker *a, const uint8_t *p, size_t n)
@@ -374,9 +454,14 @@ void names_sweep(struct edge *e, uint64_t now)
 	struct lookup *l, *next;
 
 	HASH_ITER (hh, e->boxes, b, next_box) {
-		DL_FOREACH_SAFE (b->lookups, l, next)
-			if (now >= l->deadline_ms)
+		DL_FOREACH_SAFE (b->lookups, l, next) {
+			if (now < l->deadline_ms)
+				continue;
+			if (l->held)
+				refuse_held(l, "nobody answered in time");
+			else
 				try_upstream(l);
+		}
 		while (b->pins && b->pins->prev->until_ms < now)
 			pin_free(b, b->pins->prev);
 	}

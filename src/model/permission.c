@@ -1,5 +1,7 @@
 #include "model/permission.h"
 
+#include "model/policy.h"
+
 #include <errno.h>
 
 #define QUOTE(text) str_quote(str_of(text), &(struct quoted){ 0 })
@@ -22,28 +24,48 @@ static int take(const char **at, const struct word *words, size_t n)
 	return -1;
 }
 
-enum { HOST = PERMIT_KIND_END, METHOD };
+enum { METHOD = PERMISSION_HOST + 1 };
+
+static int check_host(const char *text, enum permit_verdict verdict, const char *target, struct err *e)
+{
+	struct policy_rule r;
+	int rc = rule_parse(str_of(target), &r, e);
+
+	if (rc < 0) {
+		err_prefix(e, "permissions: %s", QUOTE(text));
+		return rc;
+	}
+	bool is_name = r.is_name, udp = r.proto == POLICY_UDP;
+	rule_done(&r);
+	if (udp)
+		return err_set(e, ERR_UNSUPPORTED, EPROTONOSUPPORT, "permissions: %s: datagrams are not carried: leave \"/udp\" out", QUOTE(text));
+	if (verdict == PERMIT_ASK && !is_name)
+		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "permissions: %s: only names can be asked about, when they are looked up: allow or deny it", QUOTE(text));
+	return 0;
+}
 
 int permission_parse(const char *text, struct permit *ret, struct err *e)
 {
 	static const struct word verdicts[] = { { "allow ", PERMIT_ALLOW }, { "ask ", PERMIT_ASK }, { "deny ", PERMIT_DENY } };
-	static const struct word kinds[] = { { "program:", PERMIT_PROGRAM }, { "read:", PERMIT_READ }, { "write:", PERMIT_WRITE }, { "host:", HOST }, { "method:", METHOD } };
+	static const struct word kinds[] = { { "program:", PERMIT_PROGRAM }, { "read:", PERMIT_READ }, { "write:", PERMIT_WRITE }, { "host:", PERMISSION_HOST }, { "method:", METHOD } };
 	const char *path = text;
 	int verdict = take(&path, verdicts, ARRAY_LEN(verdicts));
 	int kind = verdict < 0 ? -1 : take(&path, kinds, ARRAY_LEN(kinds));
 
 	if (kind < 0)
-		return err_set(e, ERR_INVALID, EINVAL, "permissions: %s is no rule; use \"VERDICT KIND:PATH\" with allow, ask or deny, and program, read or write",
-		               QUOTE(text));
-	if (kind == HOST)
-		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "permissions: %s: hosts are a matter of the whole sandbox: use network.allow and network.deny",
+		return err_set(e, ERR_INVALID, EINVAL, "permissions: %s is no rule; use \"VERDICT KIND:PATH\" with allow, ask or deny, and program, read, write or host",
 		               QUOTE(text));
 	if (kind == METHOD)
 		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "permissions: %s: methods are looked at where a secret is used: use the methods of a secret",
 		               QUOTE(text));
-	if (verdict == PERMIT_ASK && kind != PERMIT_PROGRAM)
-		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "permissions: %s: only programs can be asked about: allow or deny it", QUOTE(text));
-	if (path[0] != '/' || strlen(path) > PERMIT_PATH_MAX)
+	if (kind == PERMISSION_HOST) {
+		int rc = check_host(text, (enum permit_verdict)verdict, path, e);
+		if (rc < 0)
+			return rc;
+	}
+	if (verdict == PERMIT_ASK && kind != PERMIT_PROGRAM && kind != PERMISSION_HOST)
+		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "permissions: %s: only programs and hosts can be asked about: allow or deny it", QUOTE(text));
+	if (kind != PERMISSION_HOST && (path[0] != '/' || strlen(path) > PERMIT_PATH_MAX))
 		return err_set(e, ERR_INVALID, EINVAL, "permissions: %s: give an absolute path of at most %d bytes", QUOTE(text), PERMIT_PATH_MAX);
 	*ret = (struct permit){ (enum permit_verdict)verdict, (enum permit_kind)kind, path };
 	return 0;
@@ -65,4 +87,15 @@ int permissions_validate(char *const *rules, struct err *e)
 			return rc;
 	}
 	return 0;
+}
+
+const char *permission_of_guest(char *const *rules, size_t number)
+{
+	struct permit p;
+	struct err e;
+
+	for (; rules && *rules; rules++)
+		if (permission_parse(*rules, &p, &e) == 0 && p.kind < PERMIT_KIND_END && number-- == 0)
+			return *rules;
+	return NULL;
 }

@@ -143,10 +143,11 @@ static inline bool run_view_ended(const struct run_view *r)
 	return r->state >= RUN_EXITED;
 }
 
-struct question_view {    /* a program that waits to be allowed */
+struct question_view {    /* a program, or a look-up of a host's name, that waits to be allowed */
 	char id[24];
 	const char *run;  /* or NULL: it belongs to none that is known */
-	const char *path, *rule;
+	const char *path, *host; /* one of them */
+	const char *rule;
 	uint64_t asked_ms, until_ms; /* unix; then it is denied */
 };
 

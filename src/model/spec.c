@@ -249,6 +249,7 @@ void spec_done(struct sandbox_spec *s)
 	free(s->workdir);
 	free(s->hostname);
 	strv_free(s->network_allow);
+	strv_free(s->host_answers);
 	strv_free(s->permissions);
 	strv_free(s->network_deny);
 	volume_mounts_done(&s->volumes);
@@ -274,6 +275,7 @@ void spec_copy(struct sandbox_spec *to, const struct sandbox_spec *from)
 	copy.user = xstrdup(from->user);
 	copy.workdir = xstrdup(from->workdir);
 	copy.hostname = xstrdup(from->hostname);
+	copy.host_answers = strv_copy(from->host_answers);
 	copy.permissions = strv_copy(from->permissions);
 	copy.network_allow = strv_copy(from->network_allow);
 	copy.network_deny = strv_copy(from->network_deny);

@@ -140,6 +140,7 @@ struct sandbox_spec {
 	struct network_limits network_limits;
 	struct pairs secret_env;   /* variable -> name of a secret: it holds the placeholder (model/secret.h) */
 	struct pairs secret_files; /* absolute path inside -> name of a secret: the same in a file */
+	char **host_answers; /* to "ask host:" of permissions: "allow NAME", "deny NAME" (model/reach.h), or NULL */
 	char **permissions; /* rules of model/permission.h, NULL-terminated and not empty, or NULL: programs are not confined */
 	struct lifetime lifetime;
 	struct volume_mounts volumes;

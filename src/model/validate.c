@@ -4,6 +4,7 @@
  * message shows their length and never their text. */
 #include "model/permission.h"
 #include "model/publish.h"
+#include "model/reach.h"
 #include "model/secret.h"
 
 #include <ctype.h>
@@ -369,7 +370,7 @@ int spec_validate(const struct sandbox_spec *s, struct err *e)
 		return rc;
 	if ((rc = policy_check(s->network, s->network_allow, s->network_deny, false, e)) < 0 || (rc = check_volumes(&s->volumes, e)) < 0)
 		return rc;
-	if ((rc = check_secrets(s, e)) < 0 || (rc = permissions_validate(s->permissions, e)) < 0 || (rc = publications_validate(&s->publish, e)) < 0)
+	if ((rc = check_secrets(s, e)) < 0 || (rc = permissions_validate(s->permissions, e)) < 0 || (rc = reach_check(s, e)) < 0 || (rc = publications_validate(&s->publish, e)) < 0)
 		return rc;
 	struct str extra = str_of(s->extra);
 	if (extra.n > SPEC_EXTRA_MAX)

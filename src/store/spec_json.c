@@ -106,6 +106,7 @@ char *spec_to_json(const struct sandbox_spec *spec)
 	set_number(o, "network_connections", spec->network_limits.connections, &ok);
 	set_number(o, "network_connections_per_second", spec->network_limits.connections_per_second, &ok);
 	set_list(o, "permissions", spec->permissions, &ok);
+	set_list(o, "host_answers", spec->host_answers, &ok);
 	set_volumes(o, &spec->volumes, &ok);
 	set_publish(o, &spec->publish, &ok);
 	set_pairs(o, "secret_env", &spec->secret_env, &ok);
@@ -214,6 +215,7 @@ int spec_from_json(const char *json, struct sandbox_spec *ret)
 	get_number(o, "network_connections", &ret->network_limits.connections);
 	get_number(o, "network_connections_per_second", &ret->network_limits.connections_per_second);
 	ret->permissions = get_list(o, "permissions");
+	ret->host_answers = get_list(o, "host_answers");
 	get_member(o, "name", &ret->name);
 	get_member(o, "image", &ret->image);
 	get_member(o, "boundary", &ret->boundary);

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define EDGE_MAGIC 0x43454732u /* "CEG2"; changes with any field */
+#define EDGE_MAGIC 0x43454733u /* "CEG3"; changes with any field */
 
 /* Where a sandbox finds its gate; the same for all, since none sees another's. */
 #define GATE_ADDR4 "10.97.83.1"
@@ -31,18 +31,20 @@ struct edge_gate {
  * comes with it; without any, nothing is handed over. */
 enum edge_policy_op { EDGE_POLICY_SET = 1, EDGE_POLICY_FORGET, EDGE_POLICY_OPEN };
 #define EDGE_POLICY_TEXT_MAX (128U << 10)
-struct edge_policy { /* followed by text_len bytes: the rules of model/policy.h, each with its NUL, first those that allow */
+struct edge_policy { /* followed by text_len bytes: the rules of model/policy.h (and names answered for), each with its NUL, in the order of their numbers */
 	uint32_t magic, op;
 	char id[40];
 	uint32_t mode; /* enum network_mode */
-	uint32_t n_allow, n_deny, text_len;
+	uint32_t n_allow, n_deny, n_ask, n_answered, text_len; /* asked for: names by these rules, but for these names (model/reach.h) */
 	uint32_t connections, connections_per_second; /* limits; 0 = none of its own */
 	uint64_t bytes_per_second, bytes;
 };
 
 /* --- edge to daemon --- */
-enum edge_event_kind { EDGE_CONNECT = 1, EDGE_NAME, EDGE_CLOSED };
-struct edge_event { /* one verdict, or (EDGE_CLOSED) the end of a connection that was allowed */
+enum edge_event_kind { EDGE_CONNECT = 1, EDGE_NAME, EDGE_CLOSED, EDGE_ASK };
+/* EDGE_ASK: questions of a name wait until a policy answers for it, at most so long. */
+enum { EDGE_ASK_MS = 120000 };
+struct edge_event { /* one verdict, or (EDGE_CLOSED) the end of a connection that was allowed, or EDGE_ASK */
 	uint32_t magic, kind;
 	char id[40];
 	uint32_t allowed;

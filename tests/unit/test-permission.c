@@ -1,8 +1,10 @@
 #include "model/permission.h"
+#include "model/reach.h"
 
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -25,7 +27,13 @@ static void rules(void **state)
 		{ .text = "forbid read:/x", .verdict = ERR_INVALID },
 		{ .text = "", .verdict = ERR_INVALID },
 		{ .text = "ask read:/x", .verdict = ERR_UNSUPPORTED },
-		{ .text = "allow host:example.org", .verdict = ERR_UNSUPPORTED },
+		{ "allow host:example.org:443", "example.org:443", PERMIT_ALLOW, PERMISSION_HOST },
+		{ "deny host:10.0.0.0/8", "10.0.0.0/8", PERMIT_DENY, PERMISSION_HOST },
+		{ "ask host:*.example.org", "*.example.org", PERMIT_ASK, PERMISSION_HOST },
+		{ .text = "ask host:10.0.0.1", .verdict = ERR_UNSUPPORTED },
+		{ .text = "allow host:example.org/udp", .verdict = ERR_UNSUPPORTED },
+		{ .text = "allow host:a b", .verdict = ERR_INVALID },
+		{ .text = "allow host:", .verdict = ERR_INVALID },
 		{ .text = "deny method:GET", .verdict = ERR_UNSUPPORTED },
 	};
 	(void)state;
@@ -62,6 +70,47 @@ static void lists(void **state)
 	assert_true(permissions_validate(none, &e) < 0 && e.kind == ERR_INVALID);
 }
 
+/* What is reached under a network and rules, as "allow|deny|ask|answered", each with spaces between. */
+static const char *reached(enum network_mode mode, char *allow, char *const *rules, char *const *answers, char *ret, size_t size)
+{
+	char *list[] = { allow, NULL };
+	struct sandbox_spec s = { .network = mode, .network_allow = allow ? list : NULL, .permissions = (char **)(uintptr_t)rules, .host_answers = (char **)(uintptr_t)answers };
+	struct reach r;
+	size_t n = 0;
+
+	reach_of(&s, &r);
+	char *const *lists[] = { r.allow, r.deny, r.ask, r.answered };
+	n += (size_t)snprintf(ret, size, "%d", (int)r.mode);
+	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+		n += (size_t)snprintf(ret + n, size - n, "|");
+		for (char *const *t = lists[i]; t && *t; t++)
+			n += (size_t)snprintf(ret + n, size - n, "%s ", *t);
+	}
+	reach_done(&r);
+	return ret;
+}
+
+static void hosts(void **state)
+{
+#define TEXT(t) ((char *)(uintptr_t)(t))
+	char *const narrow[] = { TEXT("allow program:/bin"), TEXT("allow host:a.test:443"), TEXT("deny host:b.test"), NULL };
+	char *const asks[] = { TEXT("ask host:*.c.test"), NULL }, *const answers[] = { TEXT("allow x.c.test"), TEXT("deny y.c.test"), NULL };
+	char out[300];
+
+	(void)state;
+	assert_string_equal(reached(NETWORK_NONE, NULL, narrow, NULL, out, sizeof out), "0||||");
+	assert_string_equal(reached(NETWORK_PUBLIC, NULL, NULL, NULL, out, sizeof out), "1||||");
+	assert_string_equal(reached(NETWORK_PUBLIC, NULL, narrow, NULL, out, sizeof out), "2|a.test:443 |b.test ||");
+	assert_string_equal(reached(NETWORK_PUBLIC, NULL, asks, answers, out, sizeof out), "1||y.c.test |*.c.test |x.c.test ");
+	assert_string_equal(reached(NETWORK_ALLOW, TEXT("d.test"), asks, NULL, out, sizeof out), "2|d.test *.c.test ||*.c.test |");
+	assert_string_equal(permission_of_guest(narrow, 0), "allow program:/bin");
+	assert_null(permission_of_guest(narrow, 1));
+	assert_null(permission_of_guest(NULL, 0));
+	struct sandbox_spec s = { .network = NETWORK_PUBLIC, .permissions = (char **)(uintptr_t)asks };
+	assert_string_equal(reach_asks_for(&s, "x.c.test"), "ask host:*.c.test");
+	assert_null(reach_asks_for(&s, "c.test"));
+}
+
 static void entries(void **state)
 {
 	static const struct str bad[] = {
@@ -89,7 +138,7 @@ static void entries(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = { cmocka_unit_test(rules), cmocka_unit_test(lists), cmocka_unit_test(entries) };
+	static const struct CMUnitTest tests[] = { cmocka_unit_test(rules), cmocka_unit_test(lists), cmocka_unit_test(entries), cmocka_unit_test(hosts) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

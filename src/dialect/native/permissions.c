@@ -10,8 +10,11 @@ static void add_question(void *ctx, const struct question_view *v)
 	jout_object(j, NULL);
 	jout_z(j, "id", v->id);
 	jout_z(j, "run", v->run);
-	jout_z(j, "kind", "program");
-	jout_z(j, "path", v->path);
+	jout_z(j, "kind", v->host ? "host" : "program");
+	if (v->host)
+		jout_z(j, "host", v->host);
+	else
+		jout_z(j, "path", v->path);
 	jout_z(j, "rule", v->rule);
 	jout_time(j, "asked_at", v->asked_ms);
 	jout_time(j, "denied_at", v->until_ms);
