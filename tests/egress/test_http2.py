@@ -226,7 +226,8 @@ def test_http2_with_curl(w):
 def test_http2_with_httpx(w):
     lib = os.path.join(w.folder, "httpx")
     if not os.path.exists(lib):
-        got = subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", lib, "httpx[http2]"], capture_output=True, text=True)
+        pip = [sys.executable, "-m", "pip", "--retries", "0", "--timeout", "15", "install", "-q", "--no-compile", "--target", lib, "httpx[http2]"]
+        got = subprocess.run(pip, capture_output=True, text=True)
         if got.returncode:
             raise world.Skip("httpx cannot be had here: " + got.stderr[-200:])
     code = """

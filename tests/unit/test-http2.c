@@ -179,7 +179,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 	(void)session, (void)flags;
 	snprintf(text, sizeof text, "%.*s=%.*s", (int)n, (const char *)name, (int)value_n, (const char *)value);
 	if (p->end == SERVER && strncmp(text, ":path=/v1/", 10) == 0) {
-		struct asked *a = &r->v[atol(text + 10)]; /* NOLINT: our own number */
+		struct asked *a = &r->v[strtoul(text + 10, NULL, 10)];
 		assert_true(a->judged != REFUSED && a->judged != TOO_LARGE_TO_SIGN);
 		a->id[SERVER] = frame->hd.stream_id;
 	}
