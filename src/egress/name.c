@@ -448,20 +448,27 @@ void name_reply(struct lookup *l)
 	}
 }
 
+static struct lookup *next_overdue(struct box *b, uint64_t now)
+{
+	struct lookup *l;
+
+	DL_FOREACH (b->lookups, l)
+		if (now >= l->deadline_ms)
+			return l;
+	return NULL;
+}
+
 void names_sweep(struct edge *e, uint64_t now)
 {
 	struct box *b, *next_box;
-	struct lookup *l, *next;
 
 	HASH_ITER (hh, e->boxes, b, next_box) {
-		DL_FOREACH_SAFE (b->lookups, l, next) {
-			if (now < l->deadline_ms)
-				continue;
+		/* From the start again after each, as above; each is over, or has a later time. */
+		for (struct lookup *l; (l = next_overdue(b, now));)
 			if (l->held)
 				refuse_held(l, "nobody answered in time");
 			else
 				try_upstream(l);
-		}
 		while (b->pins && b->pins->prev->until_ms < now)
 			pin_free(b, b->pins->prev);
 	}

@@ -234,6 +234,29 @@ static void on_closed(void *ctx, const struct err *why)
 	w->closed = true;
 }
 
+static void on_verdict(void *ctx, uint64_t run, unsigned how, const struct guest_verdict *v)
+{
+	(void)run;
+	assert(!((struct world *)ctx)->closed && how <= UINT8_MAX && v->path[0] == '/' && v->kind < PERMIT_KIND_END);
+}
+
+static void on_ask(void *ctx, uint64_t id, const struct guest_ask *a)
+{
+	(void)id;
+	assert(!((struct world *)ctx)->closed && a->path[0] == '/' && strlen(a->path) <= PERMIT_PATH_MAX);
+}
+
+static void on_ask_end(void *ctx, uint64_t id)
+{
+	(void)id;
+	assert(!((struct world *)ctx)->closed);
+}
+
+static void on_told_late(void *ctx)
+{
+	assert(!((struct world *)ctx)->closed);
+}
+
 static void on_reply(void *ctx, const struct err *e)
 {
 	struct world *w = ctx;
@@ -290,6 +313,7 @@ static void as_the_daemon(struct str in)
 	static const struct link_events events = {
 		.on_hello = on_hello, .on_run_started = on_run_started, .on_run_output = on_run_output, .on_run_stdin_room = on_run_stdin_room,
 		.on_run_end = on_run_end, .on_session_end = on_session_end, .on_closed = on_closed,
+		.on_verdict = on_verdict, .on_ask = on_ask, .on_ask_end = on_ask_end, .on_told_late = on_told_late,
 	};
 	static const struct op_events op_events = { op_info, op_match, op_values, alive, op_data, alive, alive, op_end };
 	static const char *const argv[] = { "true", NULL };

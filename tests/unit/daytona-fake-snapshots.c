@@ -175,7 +175,7 @@ int api_grant_create(struct api *a, const struct caller *c, const char *ref, enu
 	struct sandbox_view v;
 	if (api_sandbox_get(a, c, ref, &v, e) < 0)
 		return -ENOENT;
-	random_hex(grant_token, (kind == GRANT_PORT ? GRANT_PORT_DIGITS : GRANT_TOKEN_SIZE - 1) / 2);
+	random_hex(grant_token, (size_t)(kind == GRANT_PORT ? GRANT_PORT_DIGITS : GRANT_TOKEN_SIZE - 1) / 2);
 	snprintf(grant_sandbox, sizeof grant_sandbox, "%s", v.id);
 	granted_kind = kind;
 	granted_port = port;
