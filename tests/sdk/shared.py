@@ -94,6 +94,9 @@ def ssh():
         equal(client(access, "ssh", "wc -c", data=b"x" * 3000000).stdout.strip(), b"3000000")
         equal(client(access, "ssh", "cat", data=bytes(range(256)) * 4000).stdout, bytes(range(256)) * 4000)
         equal(client(access, "ssh", "head -c 3 | wc -c", data=b"y" * 3000000).stdout.strip(), b"3")
+        # one that reads slowly is waited for
+        slow = "python3 -c 'import sys, time\nn = 0\nwhile c := sys.stdin.buffer.read(131072): n += len(c); time.sleep(0.02)\nprint(n)'"
+        equal(client(access, "ssh", slow, data=b"z" * 8000000).stdout.strip(), b"8000000")
         equal(client(access, "ssh", "cat /proc/sys/kernel/hostname").stdout.decode(), sh(box, "cat /proc/sys/kernel/hostname"))
         # a terminal, with what is typed in it
         r = client(access, "ssh", "-tt", data=b"stty size; echo $((6*7)) $TERM; tty; exit 5\n", check_code=False)

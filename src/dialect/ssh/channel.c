@@ -184,15 +184,18 @@ static int on_data(ssh_session session, ssh_channel raw, void *data, uint32_t le
 	return (int)n;
 }
 
+/* All of it at once, and only when the last of it has gone in: at each read libssh opens its window anew, whatever it still holds, so a command
+ * that reads slowly would have it hold more and more. */
 void chan_take(struct chan *c)
 {
-	char bytes[16384];
+	while (c->held && !c->over && !c->input.len) {
+		int n = lib.ssh_channel_poll(c->raw, 0);
+		auto_free char *bytes = n > 0 ? xmalloc((size_t)n) : NULL;
 
-	while (c->held && !c->over && c->input.len < INPUT_MAX / 2) {
-		int n = lib.ssh_channel_read_nonblocking(c->raw, bytes, sizeof bytes, 0);
-		c->held = n > 0;
+		n = n > 0 ? lib.ssh_channel_read_nonblocking(c->raw, bytes, (uint32_t)n, 0) : n;
 		if (n > 0 && !c->ended)
 			(void)buf_add(&c->input, bytes, (size_t)n);
+		c->held = n > 0 && lib.ssh_channel_poll(c->raw, 0) > 0; /* more may have come in between */
 		feed(c);
 	}
 }
@@ -378,7 +381,7 @@ ssh_channel chan_open(struct peer *p)
 		return NULL;
 	}
 	run_spec_init(&c->spec);
-	buf_init(&c->input, INPUT_MAX + 1);
+	buf_init(&c->input, INPUT_MAX + AHEAD_MAX);
 	for (size_t i = 0; i < ARRAY_LEN(c->out); i++)
 		buf_init(&c->out[i], OUT_MAX);
 	c->events = (struct ssh_channel_callbacks_struct){

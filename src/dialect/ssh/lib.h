@@ -37,6 +37,7 @@
 	F(ssh_bind_accept_fd)                                                                                                                        \
 	F(ssh_channel_new)                                                                                                                           \
 	F(ssh_channel_free)                                                                                                                          \
+	F(ssh_channel_poll)                                                                                                                          \
 	F(ssh_channel_read_nonblocking)                                                                                                              \
 	F(ssh_channel_write)                                                                                                                         \
 	F(ssh_channel_write_stderr)                                                                                                                  \
