@@ -168,7 +168,7 @@ def through_a_gate(w):
                 took[name].append(json.loads(where.python(code + f"print(json.dumps([up({BULK}), down({BULK}), fresh(700), trips(2000) * 1e6]))")))
             n, g = ([statistics.mean(column) for column in zip(*took[name])] for name in ("veth", "gate"))
             rate = lambda s: round(BULK * 8 / s / 1e9, 2)
-            print("\n## Through a gate, beside a veth and the kernel's routing\n\n| | veth, routed | gate | ratio |\n|---|---|---|---|")
+            print("\n### Through a gate, beside a veth and the kernel's routing\n\n| | veth, routed | gate | ratio |\n|---|---|---|---|")
             row("upload, Gb/s", rate(n[0]), rate(g[0]), "budget at least 0.40; a machine 0.25")
             row("download, Gb/s", rate(n[1]), rate(g[1]), "budget at least 0.40; a machine 0.25")
             row("new connections with one exchange, one after the other, a second", round(n[2]), round(g[2]), "budget: 3,000 of all sandboxes")
@@ -238,7 +238,7 @@ def main():
     finally:
         w.close()
     us, ms = 1e6 / REQUESTS, 1e3 / CONNECTIONS
-    print(f"\n## {REQUESTS} small HTTPS requests from a sandbox, opened and not\n")
+    print(f"\n### {REQUESTS} small HTTPS requests from a sandbox, opened and not\n")
     print("| | not opened | opened | added | ratio |\n|---|---|---|---|---|")
     print(f"| request on a connection that is there | {plain * us:.0f} us | {opened * us:.0f} us | {(opened - plain) * us:.0f} us | {opened / plain:.2f} |")
     print(f"| connection with one request | {plain_new * ms:.2f} ms | {opened_new * ms:.2f} ms | {(opened_new - plain_new) * ms:.2f} ms | {opened_new / plain_new:.2f} |")
