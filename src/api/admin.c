@@ -133,8 +133,16 @@ int api_key_revoke(struct api *a, const struct caller *c, const char *id, struct
 	if (rc == 0) {
 		audit_text(api_line(a, c, "key.revoked", NULL), "id", id);
 		api_line_end(a);
+		if (a->revoked)
+			a->revoked(a->revoked_ctx, id);
 	}
 	return rc;
+}
+
+void api_on_key_revoked(struct api *a, void (*revoked)(void *ctx, const char *key_id), void *ctx)
+{
+	a->revoked = revoked;
+	a->revoked_ctx = ctx;
 }
 
 /* --- images, server --- */

@@ -48,6 +48,7 @@ int api_key_create(struct api *a, const struct caller *c, const char *name, cons
                    char ret_id[static 40], struct err *e);
 int api_key_list(struct api *a, const struct caller *c, void (*each)(void *ctx, const struct key_view *k), void *ctx, struct err *e);
 int api_key_revoke(struct api *a, const struct caller *c, const char *id, struct err *e);
+void api_on_key_revoked(struct api *a, void (*revoked)(void *ctx, const char *key_id), void *ctx); /* what the key still holds open is to end */
 
 /* --- sandboxes --- */
 typedef void (*api_sandbox_fn)(void *ctx, const struct err *e, const struct sandbox_view *v);

@@ -39,6 +39,8 @@ struct api {
 	struct image last_image; /* behind the view of api_image_get */
 	const char *boundaries[8];
 	struct resources defaults;
+	void (*revoked)(void *ctx, const char *key_id);
+	void *revoked_ctx;
 };
 
 struct call *api_call(struct api *a, void *ctx);

@@ -341,6 +341,11 @@ static void watch(struct daemon *d)
 	}
 }
 
+static void on_key_revoked(void *ctx, const char *key_id)
+{
+	server_cut(((struct daemon *)ctx)->server, key_id);
+}
+
 static int assemble(struct daemon *d, const char *state_dir, const char *key_path, struct err *e)
 {
 	auto_free char *db = xasprintf("%s/caisson.db", state_dir);
@@ -375,6 +380,7 @@ static int assemble(struct daemon *d, const char *state_dir, const char *key_pat
 	if (rc < 0)
 		return rc;
 	d->api = api_new(d->loop, d->core);
+	api_on_key_revoked(d->api, on_key_revoked, d);
 	if (d->ssh_address) {
 		auto_free char *key = xasprintf("%s/ssh-host-key", state_dir);
 		d->ssh = ssh_server_new(d->loop, d->api, take_fd(&d->ssh_socket), key, e);

@@ -144,6 +144,7 @@ static void begin_request(struct request *r)
 	int64_t length = r->head->length;
 
 	r->intake.expect = r->head->expect_continue;
+	r->conn->holder[0] = '\0';
 	websocket_inspect(r);
 	if (claimed(r) || !find_route(r))
 		return;

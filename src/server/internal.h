@@ -26,6 +26,7 @@ enum {
 	KEEP_ALIVE_S = 75, /* advertised; the idle deadline is a little longer, so that a client never races it */
 	MAX_ARGS = 8,	   /* {name}s in a pattern */
 	DEFAULT_MAX_CONNECTIONS = 8192,
+	HOLDER_MAX = 48,
 };
 
 /* Work to be done from the loop, soon. Embedded; posting twice is once. */
@@ -123,6 +124,7 @@ struct conn {
 	struct task task;
 	int fd, mask; /* mask: what is polled for now */
 	enum conn_mode mode;
+	char holder[HOLDER_MAX]; /* by whose right it is used; "" nobody's */
 	bool local;	 /* unix socket */
 	bool check_host; /* TCP to a loopback address: what a browser can reach by a rebound name */
 	bool running;	 /* inside conn_run */

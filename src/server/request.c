@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <sys/socket.h>
 #include <utlist.h>
 
@@ -259,6 +260,12 @@ void req_set_data(struct request *r, void *heap)
 {
 	free(r->data);
 	r->data = heap;
+}
+
+void req_set_holder(struct request *r, const char *id)
+{
+	if (r->conn)
+		snprintf(r->conn->holder, sizeof r->conn->holder, "%s", id);
 }
 
 void *req_data(const struct request *r)

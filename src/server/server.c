@@ -133,6 +133,15 @@ static void on_grace_over(uv_timer_t *t)
 		conn_break(c);
 }
 
+void server_cut(struct server *s, const char *holder)
+{
+	struct conn *c;
+
+	DL_FOREACH (s->conns, c)
+		if (!c->running && streq(c->holder, holder) && (c->request || c->mode == CONN_SOCKET || c->mode == CONN_TUNNEL))
+			conn_break(c);
+}
+
 void server_stop(struct server *s, uint64_t grace_ms, void (*done)(void *ctx), void *ctx)
 {
 	if (s->stopping)

@@ -69,6 +69,9 @@ void server_start(struct server *s);
 void server_allow_host(struct server *s, const char *name);
 void server_set_max_connections(struct server *s, size_t n); /* over it, connections wait in the listen queue; default 8192 */
 size_t server_connections(const struct server *s);
+/* What a right that is no more still holds open ends: requests that are not answered yet, streams, WebSockets, tunnels. Not the request that
+ * is being handled just now, nor connections that wait for the next one, which has to show a right again. */
+void server_cut(struct server *s, const char *holder);
 void server_stop(struct server *s, uint64_t grace_ms, void (*done)(void *ctx), void *ctx); /* no new ones; lets answers finish */
 /* After `done` of server_stop; memory goes when the loop has closed the last handle. Handlers that still owe an answer may give it. */
 void server_free(struct server *s);
@@ -96,6 +99,8 @@ uint64_t req_id(const struct request *r);
 /* A slot for the dialect (the guard leaves the caller there); freed with free() when the request ends. */
 void req_set_data(struct request *r, void *heap);
 void *req_data(const struct request *r);
+/* By whose right (a key's id) the request is made, and what its connection becomes: a stream, a WebSocket, a tunnel. */
+void req_set_holder(struct request *r, const char *id);
 /* gone: the client left before the answer was complete. A client that only closes its sending side while a handler that
  * has set this is still busy counts as gone, too. Without it the handler is not told, and answers into nothing. */
 void req_on_gone(struct request *r, void (*gone)(void *ctx), void *ctx);
@@ -136,6 +141,7 @@ bool req_offers_protocol(const struct request *r, const char *protocol);
 struct str req_protocol_at(const struct request *r, size_t n);
 /* Completes the handshake; the request is used up. protocol NULL = none selected. max_message 0 = 1 MiB. */
 struct socket *req_accept_websocket(struct request *r, const char *protocol, size_t max_message, const struct socket_events *ev, void *ctx);
+void socket_set_holder(struct socket *s, const char *id); /* as req_set_holder, where messages tell */
 void socket_send(struct socket *s, bool text, struct str bytes);
 bool socket_room(const struct socket *s); /* false while over 256 KiB are queued */
 void socket_pause(struct socket *s);	  /* stop reading; messages of the last 4 KiB read may still come */

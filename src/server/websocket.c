@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <openssl/evp.h>
+#include <stdio.h>
 #include <wslay/wslay.h>
 
 enum { DEFAULT_MAX_MESSAGE = 1 << 20, SILENT_PINGS = 3, CODE_NONE = 1005, CODE_BROKEN = 1006 };
@@ -226,6 +227,12 @@ void socket_send(struct socket *s, bool text, struct str bytes)
 bool socket_room(const struct socket *s)
 {
 	return !s->conn || s->conn->out.len <= OUT_HIGH;
+}
+
+void socket_set_holder(struct socket *s, const char *id)
+{
+	if (s->conn)
+		snprintf(s->conn->holder, sizeof s->conn->holder, "%s", id);
 }
 
 void socket_pause(struct socket *s)

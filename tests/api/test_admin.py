@@ -1,7 +1,10 @@
 """Keys, images, info, health, metrics."""
+import http.client
 import re
 import socket
 import uuid
+
+import pytest
 
 from conftest import create
 
@@ -21,6 +24,22 @@ def test_keys_are_made_used_and_revoked(client, server):
     r = other.get("/v1/sandboxes")
     assert r.status == 401 and r.headers["WWW-Authenticate"] == 'Bearer realm="caisson"'
     assert client.delete("/v1/keys/nothing").status == 404
+
+
+def test_what_a_revoked_key_holds_open_ends(client, box):
+    made = client.post("/v1/keys", {"name": "leaves"}).json
+    other = client.with_key(made["key"])
+    code = {"code": "import time\nprint('begun', flush=True)\ntime.sleep(1000)"}
+    held, r = other.open("POST", box.path + "/interpreters/default/execute", code, query={"stream": True})
+    assert b"begun" in r.readline()
+    mine, mine_r = client.open("POST", box.path + "/interpreters/default/execute", {"code": "print(6 * 7)"}, query={"stream": True})
+    assert client.delete("/v1/keys/" + made["id"]).status == 204
+    with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+        r.read()
+    held.close()
+    assert client.post(box.path + "/interpreters/default/interrupt").status == 204
+    assert b"42" in mine_r.read()  # which another key asked for
+    mine.close()
 
 
 def test_tenants_do_not_see_each_other(client, box):

@@ -38,6 +38,8 @@ static void wait_for(struct request *r, void *ctx)
 		waiting = r;
 	if (!req_query(r, "deaf"))
 		req_on_gone(r, gone, NULL);
+	if (req_query(r, "holder"))
+		req_set_holder(r, req_query(r, "holder"));
 }
 
 static const struct route routes[] = {
@@ -236,6 +238,40 @@ static void test_start(void **state)
 	buf_done(&in);
 }
 
+/* What a right holds open ends with it; what another one does, and a connection on which nothing is asked now, stays. */
+static void test_a_right_that_is_no_more(void **state)
+{
+	struct buf in;
+
+	(void)state;
+	buf_init(&in, 1 << 16);
+	int cut = client_tcp(port), other = client_tcp(port);
+	client_send(cut, STR("GET /wait?holder=one" H "\r\n"));
+	WAIT_FOR(waiting);
+	client_send(other, STR("GET /wait?holder=other" H "\r\n"));
+	WAIT_FOR(waiting2);
+	server_cut(server, "one");
+	assert_true(client_to_end(cut, &in));
+	assert_int_equal(in.len, 0);
+	WAIT_FOR(n_gone == 1);
+	req_reply(waiting2, 200, NULL, 0, "text/plain", STR("still here"));
+	assert_true(client_until(other, &in, "still here"));
+	turn_for(10);
+	server_cut(server, "other"); /* it is answered */
+	buf_reset(&in);
+	client_send(other, STR("POST /echo" H "Content-Length: 2\r\n\r\nhi"));
+	assert_true(client_until(other, &in, "\r\n\r\nhi"));
+	client_send(other, STR("POST /echo" H "Content-Length: 2\r\n\r\n")); /* a request of nobody's is not what came before it */
+	turn_for(10);
+	server_cut(server, "other");
+	buf_reset(&in);
+	client_send(other, STR("ho"));
+	assert_true(client_until(other, &in, "\r\n\r\nho"));
+	close(cut);
+	close(other);
+	buf_done(&in);
+}
+
 /* An answer that its handler owes when the server is freed goes nowhere, and harms nothing. */
 static void test_answer_after_the_end(void **state)
 {
@@ -357,7 +393,7 @@ int main(void)
 		T(test_unix_socket),	      T(test_addresses),
 		T(test_connection_limit),     T(test_idle_connections),
 		T(test_out_of_descriptors),   T(test_graceful_stop),
-		T(test_answer_after_the_end),
+		T(test_answer_after_the_end), T(test_a_right_that_is_no_more),
 #undef T
 	};
 

@@ -13,6 +13,15 @@ static const struct route_table *const control_tables[] = { &catalog_routes, &sn
 static const struct route_table *const toolbox_tables[] = { &process_routes,  &session_routes, &pty_routes, &file_routes,
 	                                                    &upload_routes, &download_routes, &box_routes, &git_routes, &interpreter_routes, &lsp_routes };
 
+int key_opens(struct daytona *d, struct request *r, struct str key, struct caller *ret, struct err *e)
+{
+	int rc = api_authenticate(d->api, key, ret, e);
+
+	if (rc == 0)
+		req_set_holder(r, ret->key_id);
+	return rc;
+}
+
 /* Clients that cannot set headers (browsers) and holders of a preview link reach the inside of that one sandbox by its token. */
 static bool token_opens(struct daytona *d, struct request *r, struct caller *ret)
 {
@@ -22,7 +31,7 @@ static bool token_opens(struct daytona *d, struct request *r, struct caller *ret
 	if (header.n && api_authenticate_preview(d->api, id, header, ret, &quiet) == 0)
 		return true;
 	return query && (api_authenticate_preview(d->api, id, str_of(query), ret, &quiet) == 0 ||
-	                 api_authenticate(d->api, str_of(query), ret, &quiet) == 0);
+	                 key_opens(d, r, str_of(query), ret, &quiet) == 0);
 }
 
 static bool guard(struct request *r, const struct route *route, void *ctx)
@@ -33,7 +42,7 @@ static bool guard(struct request *r, const struct route *route, void *ctx)
 	if (route->tag == TAG_OPEN)
 		return true;
 	struct str key = req_bearer(r);
-	int rc = key.n ? api_authenticate(d->api, key, &caller, &e) :
+	int rc = key.n ? key_opens(d, r, key, &caller, &e) :
 	                 err_set(&e, ERR_UNAUTHENTICATED, 0, "a key is needed: Authorization: Bearer <key>");
 	if (rc < 0 && !(route->tag == TAG_TOOLBOX && (token_opens(d, r, &caller) || signature_opens(d, r, route, &caller, &e)))) {
 		fail(r, &e);

@@ -92,6 +92,7 @@ static void connect_packet(struct listener *l, struct str body)
 		return;
 	}
 	l->connected = true;
+	socket_set_holder(l->socket, caller.key_id);
 	l->subscription = api_subscribe(l->d->api, &caller, on_event, l);
 	send_packet(l, "40", session_json());
 }

@@ -139,6 +139,8 @@ char *extra_text(const char *whole, json_t *ours); /* the whole `extra` with our
 
 /* --- signed.c --- */
 /* True when the request's signature lets whoever has it in. e is set when there is one that does not. */
+/* An API key; the request is then made by its right. */
+int key_opens(struct daytona *d, struct request *r, struct str key, struct caller *ret, struct err *e);
 bool signature_opens(struct daytona *d, struct request *r, const struct route *route, struct caller *ret, struct err *e);
 
 /* --- catalog.c --- */

@@ -157,7 +157,7 @@ static int admit(struct daytona *d, struct request *r, const struct visit *w, st
 	struct err quiet;
 	snprintf(name, sizeof(name), COOKIE_PREFIX "%s", w->id);
 	if (token.n) {
-		bool key = api_authenticate(d->api, token, &ret->caller, &quiet) == 0;
+		bool key = key_opens(d, r, token, &ret->caller, &quiet) == 0;
 		ret->ours = key;
 		if (key && api_sandbox_get(d->api, &ret->caller, w->id, &v, &quiet) == 0)
 			return 0;

@@ -72,6 +72,7 @@ static bool guard(struct request *r, const struct route *route, void *ctx)
 	                 err_set(&e, ERR_UNAUTHENTICATED, EACCES, "a key is needed: send the header \"Authorization: Bearer KEY\"");
 	if (rc >= 0) {
 		req_set_data(r, xmemdup(&caller, sizeof caller));
+		req_set_holder(r, caller.key_id);
 		return true;
 	}
 	auto_buf struct buf b;

@@ -156,6 +156,7 @@ static bool guard(struct request *r, const struct route *route, void *ctx)
 		return false;
 	}
 	req_set_data(r, xmemdup(&caller, sizeof caller));
+	req_set_holder(r, caller.key_id);
 	return true;
 }
 
