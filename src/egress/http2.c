@@ -17,6 +17,8 @@
  * send first and read then, and a stream of node's that it reaches while the body waits to be written, and before the answer has been read, never
  * closes: node waits for a write that nobody will do. So what still comes is thrown away, its windows given back; after a while, or after so much
  * of it, the client is asked for a sign of life (PING), and its stream is reset (NO_ERROR) when that has come back: by then it has read the answer.
+ * A request that ends behind its answer is followed by a PING, too: curl 7.88, which stops sending when it reads a refusal, has then closed its stream
+ * without a look at it, and sees that only when something comes.
  *
  * The server's GOAWAY is told to the client. When the server goes, its streams are reset, and what is complete is still given. Nothing is
  * pushed, no CONNECT of either kind is carried. Floods of resets, CONTINUATIONs, acknowledgements and settings are cut by nghttp2's own limits. */
@@ -372,6 +374,8 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
 		s->way[e].ended = true;
 		if (e == SERVER)
 			take_answer(s, (struct str){ 0 });
+		else if (s->told && nghttp2_submit_ping(session, NGHTTP2_FLAG_NONE, NULL) != 0)
+			h->failed = true;
 	}
 	if (frame->hd.type == NGHTTP2_HEADERS)
 		on_head(s, e);
