@@ -326,6 +326,14 @@ static int loopback_up(void)
 	return 0;
 }
 
+/* There is no swap. Without a working set that is kept, a machine that runs out of memory reads its programs again and again, for minutes, before
+ * one is killed. */
+static void keep_working_set(void)
+{
+	(void)write_text("/sys/kernel/mm/lru_gen/enabled", "y", 0);
+	(void)write_text("/sys/kernel/mm/lru_gen/min_ttl_ms", "1000", 0);
+}
+
 /* One group for everything that runs, so that neither memory nor processes can run out for us; in it the guest makes one per run. */
 static int make_groups(struct guest *g)
 {
@@ -516,6 +524,7 @@ static int first_setup(struct guest *g, const char **ret_what)
 	if ((r = loopback_up()) < 0 || (r = vmnet_begin()) < 0)
 		return r;
 	*ret_what = "cgroups";
+	keep_working_set();
 	return make_groups(g);
 }
 
