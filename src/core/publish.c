@@ -383,7 +383,7 @@ static int door_open(struct core *c, struct publication *p, struct door **ret, s
 
 int doors_open(struct core *c, struct publications *p, struct door **ret, struct err *e)
 {
-	struct door *list = NULL, *one;
+	struct door *list = NULL, *one = NULL;
 
 	for (size_t i = 0; i < p->n; i++) {
 		if (door_open(c, &p->v[i], &one, e) < 0) {
