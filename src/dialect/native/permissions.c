@@ -25,19 +25,14 @@ void native_permission_list(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	struct err e;
-	auto_buf struct buf b;
+	auto_items struct items l;
 
-	buf_init(&b, JSON_REPLY_MAX);
-	struct jout j = { .b = &b };
-	jout_object(&j, NULL);
-	jout_array(&j, "items");
-	if (api_question_list(n->api, req_caller(r), req_ref(r), add_question, &j, &e) < 0) {
+	items_begin(&l);
+	if (api_question_list(n->api, req_caller(r), req_ref(r), add_question, &l.j, &e) < 0) {
 		answer_err(n, r, &e);
 		return;
 	}
-	jout_end_array(&j);
-	jout_end_object(&j);
-	answer_json(n, r, 200, &b);
+	answer_items(n, r, 200, &l);
 }
 
 struct verdict_body {

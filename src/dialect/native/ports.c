@@ -34,26 +34,21 @@ static void on_values(void *ctx, const struct pairs *values)
 static void list_end(void *ctx, const struct err *e)
 {
 	struct listing *l = ctx;
-	auto_buf struct buf b;
-	buf_init(&b, 2 << 20);
+	auto_items struct items ports;
+	items_begin(&ports);
 	if (e) {
 		answer_err(l->n, l->r, e);
 		free(l);
 		return;
 	}
-	struct jout j = { .b = &b };
-	jout_object(&j, NULL);
-	jout_array(&j, "items");
 	for (unsigned port = 1; port < 65536; port++) {
 		if (!(l->seen[port / 8] & 1U << (port % 8)))
 			continue;
-		jout_object(&j, NULL);
-		jout_u64(&j, "port", port);
-		jout_end_object(&j);
+		jout_object(&ports.j, NULL);
+		jout_u64(&ports.j, "port", port);
+		jout_end_object(&ports.j);
 	}
-	jout_end_array(&j);
-	jout_end_object(&j);
-	answer_json(l->n, l->r, 200, &b);
+	answer_items(l->n, l->r, 200, &ports);
 	free(l);
 }
 
