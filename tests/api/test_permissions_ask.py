@@ -5,7 +5,7 @@ import time
 import pytest
 
 from conftest import wait_for
-from test_permissions import VM, new, run
+from test_permissions import VM, new, race, run
 
 ASK = ("allow program:/usr/bin", "ask program:/usr/bin/id")
 
@@ -79,32 +79,9 @@ def test_an_answer_is_for_the_file_that_was_asked_for(client):
     assert done["stdout"] == "137\n", done
 
 
-RACE = """
-import ctypes, mmap, os
-libc, m = ctypes.CDLL(None), mmap.mmap(-1, 4096)
-at = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(m)))
-good, bad = b"/usr/bin/true\\0", b"/usr/bin/id\\0"
-flip = os.fork()
-if flip == 0:
-    while True:
-        m[:len(good)] = good
-        m[:len(bad)] = bad
-argv, seen = (ctypes.c_char_p * 2)(b"x", None), set()
-for i in range(40):
-    pid = os.fork()
-    if pid == 0:
-        libc.execve(at, argv, argv)
-        os._exit(7)
-    seen.add(os.waitpid(pid, 0)[1])
-os.kill(flip, 9)
-os.waitpid(flip, 0)
-print("done", 0 in seen)
-"""
-
-
 def test_no_race_gets_past_the_question(client):
     box = new(client, *ASK)
-    number = begin(client, box, argv=["python3", "-c", RACE])
+    number = begin(client, box, argv=["python3", "-c", race("/usr/bin/id", 40)])
 
     def deny_all():
         for item in questions(client, box):
