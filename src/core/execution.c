@@ -5,7 +5,7 @@
 #include "core/interpreter_int.h"
 
 #include <errno.h>
-#include <signal.h>
+#include <stdio.h>
 
 #define FORMS_MAX 32
 
@@ -150,13 +150,15 @@ void execution_interrupt(struct execution *x)
 void execution_strike(struct interpreter *in)
 {
 	struct execution *x = in->queue;
-	struct err quiet; /* unreachable or ended: then its end is told elsewhere */
+	char line[64];
 
 	if (!x || !under_way(x) || !in->run)
 		return;
-	x->strike = !x->begun;
-	if (x->begun)
-		run_signal(in->run, SIGINT, false, &quiet);
+	if (x->struck && in->input.len) /* it has not read the last one yet */
+		return;
+	x->struck = true;
+	snprintf(line, sizeof line, "{\"op\":\"interrupt\",\"id\":%llu}\n", (unsigned long long)x->id);
+	kernel_say(in, line);
 }
 
 void execution_leave(struct execution *x)
@@ -234,13 +236,6 @@ static void tell_result(struct execution *x, json_t *o)
 		x->ev->on_result(x->ctx, json_is_true(json_object_get(o, "main")), forms, n);
 }
 
-static void on_begun(struct execution *x)
-{
-	x->begun = true;
-	if (x->strike)
-		execution_strike(x->in);
-}
-
 static void on_done(struct interpreter *in, struct execution *x)
 {
 	kernel_calm(in);
@@ -263,7 +258,6 @@ static void on_pong(struct interpreter *in, json_t *o)
 		DL_DELETE(in->queue, x);
 		DL_PREPEND(in->queue, x);
 		x->left = true;
-		x->begun = json_is_true(json_object_get(o, "begun"));
 		in->state = KERNEL_BUSY;
 		kernel_limit(in, left < 0 ? 0 : MIN((uint64_t)MAX(left, 1), EXECUTION_TIMEOUT_MAX_MS));
 	}
@@ -284,9 +278,7 @@ void kernel_said(struct interpreter *in, struct str line)
 		on_pong(in, o);
 	} else if (type && x && (uint64_t)json_integer_value(json_object_get(o, "id")) == x->id) {
 		bool heard = !x->left && !x->timed_out;
-		if (streq(type, "begun"))
-			on_begun(x);
-		else if (streq(type, "end"))
+		if (streq(type, "end"))
 			on_done(in, x);
 		else if (heard && streq(type, "out") && text_of(o, "x", &text) && x->ev->on_output)
 			x->ev->on_output(x->ctx, json_integer_value(json_object_get(o, "s")) == LINK_STDERR ? LINK_STDERR : LINK_STDOUT, text);

@@ -49,7 +49,7 @@ struct execution {
 	char *request;               /* the line for the kernel, until it is sent */
 	uint64_t timeout_ms;
 	bool stop_on_leave, left, paused, interrupted, timed_out;
-	bool begun, strike;          /* a SIGINT before it has begun would hit nothing: it is sent then */
+	bool struck;                 /* an interrupt has been asked of the kernel */
 	const struct execution_events *ev;
 	void *ctx;
 	struct execution *prev, *next;
@@ -67,7 +67,7 @@ void kernel_calm(struct interpreter *in);                  /* what was under way
 void executions_next(struct interpreter *in);
 void executions_lost(struct interpreter *in, const char *why);
 void execution_overdue(struct interpreter *in);
-void execution_strike(struct interpreter *in); /* SIGINT for what is under way */
+void execution_strike(struct interpreter *in); /* asks the kernel to interrupt what is under way */
 void kernel_said(struct interpreter *in, struct str line);
 
 #endif

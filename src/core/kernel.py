@@ -3,6 +3,9 @@
 # Requests come as lines of JSON on stdin, events leave as lines of JSON on stdout. Both descriptors are moved away first, so that
 # the code which runs here, and what it starts, has /dev/null and two pipes instead. The main thread runs code, one piece after
 # another; the pump thread reads requests and the pipes. A SIGINT interrupts the code; between two pieces it does nothing.
+#
+# Python may see a SIGINT too late: when the main thread waits in the system already, and nobody wakes it. So the pump, asked to
+# interrupt, sends one and then wakes the main thread until the handler has run.
 import ast, asyncio, base64, builtins, codecs, importlib.abc, importlib.util, inspect, io, json, linecache, os, queue, select
 import signal, sys, threading, time, traceback, types
 
@@ -13,6 +16,7 @@ LINE_MAX = 8 << 20      # bytes of one event; the server takes no more
 TICK = 0.02             # seconds that a half line is held back
 MAIN = threading.get_ident()
 PID = os.getpid()
+NUDGE = signal.SIGRTMAX
 BEGAN_IN = os.getcwd()
 
 requests_fd, events_fd = os.dup(0), os.dup(1)
@@ -38,12 +42,15 @@ deadline = None
 running = False         # code of the user's is on the main thread: a SIGINT is for it
 sending = 0             # the main thread is inside send(): a SIGINT has to wait
 struck = False          # and one does
+cancelled = 0           # the piece that was interrupted before it was under way
+owed = False            # the pump's SIGINT has not been seen yet
 waits = False           # another thread wants the lock
 held, held_stream, sent_at = [], 1, 0.0
 
 
 def interrupt(*_):
-    global struck
+    global struck, owed
+    owed = False
     if running and sending:
         struck = True
     elif running:
@@ -174,6 +181,28 @@ def in_child():
         os.close(fd)
     sys.stdout, sys.stderr = open(1, 'w', closefd=False), open(2, 'w', closefd=False)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(NUDGE, signal.SIG_DFL)
+
+
+def nothing(*_):
+    pass
+
+
+def cancel(piece):
+    global cancelled, owed
+    with guarded():
+        if not running or current != piece:
+            cancelled = piece
+            return
+        owed = True
+    signal.pthread_kill(MAIN, signal.SIGINT)
+
+
+def nudge():
+    global owed
+    owed = owed and running and signal.getsignal(signal.SIGINT) is interrupt and signal.getsignal(NUDGE) is nothing
+    if owed:
+        signal.pthread_kill(MAIN, NUDGE)
 
 
 def take(line):
@@ -183,7 +212,9 @@ def take(line):
         return
     if request['op'] == 'ping':
         left = -1 if deadline is None else max(0, int((deadline - time.monotonic()) * 1000))
-        send({'t': 'pong', 'n': request['n'], 'id': current, 'begun': running, 'left': left, 'cwd': BEGAN_IN})
+        send({'t': 'pong', 'n': request['n'], 'id': current, 'left': left, 'cwd': BEGAN_IN})
+    elif request['op'] == 'interrupt':
+        cancel(request['id'])
     else:
         todo.put(request)
 
@@ -195,6 +226,8 @@ def pump():
     pending = b''
     while True:
         ready = dict(poll.poll(TICK * 1000 if held or current else None))
+        if owed:
+            nudge()
         with guarded():
             if any(fd in ready for fd in pipes):
                 drain()
@@ -364,7 +397,7 @@ def tell(error):
 
 
 def run(request, count):
-    global current, deadline, running, struck
+    global current, deadline, running, struck, owed
     current, limit = request['id'], request.get('timeout_ms')
     deadline = time.monotonic() + limit / 1000 if limit else None
     before, error = None, None
@@ -373,9 +406,9 @@ def run(request, count):
         os.environ.update(request['env'])
     os.write(wake_w, b'!')
     try:
-        running = True
         try:
-            send({'t': 'begun', 'id': current})
+            with guarded():
+                running, struck = True, cancelled == current
             execute(request['code'], '<cell %d>' % count)
         finally:
             running = False
@@ -404,13 +437,14 @@ def run(request, count):
     if error is not None:
         tell(error)
         traceback.clear_frames(error.__traceback__)
-    struck, deadline = False, None
+    struck, owed, deadline = False, False, None
     send({'t': 'end', 'id': current})
     current = 0
 
 
 def serve():
     signal.signal(signal.SIGINT, interrupt)
+    signal.signal(NUDGE, nothing)
     sys.stdin = open(0, closefd=False)
     sys.stdout, sys.stderr = Out(1), Out(2)
     sys.argv = ['']

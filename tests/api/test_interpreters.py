@@ -87,7 +87,17 @@ def test_an_interrupt_before_the_code_has_begun(box):
     assert c.post(path + "/default/interrupt").status == 204
     thread.join(30 * PATIENCE)
     assert got and (got[0]["state"], got[0]["error"]["name"]) == ("interrupted", "KeyboardInterrupt")
-    assert execute(box, "stop.append(1); sys.setswitchinterval(0.005); 7")["results"][0]["forms"][0]["data"] == "7"
+    execute(box, "sys.setswitchinterval(0.005)")
+    for i in range(40):  # at any moment: about to wait, too
+        got = []
+        thread = threading.Thread(target=lambda: got.append(execute(box, "time.sleep(1000)")))
+        thread.start()
+        wait_for(lambda: c.get(path + "/default").json["busy"])
+        time.sleep(i / 1000)
+        assert c.post(path + "/default/interrupt").status == 204
+        thread.join(30 * PATIENCE)
+        assert got and (got[0]["state"], got[0]["error"]["name"]) == ("interrupted", "KeyboardInterrupt")
+    assert execute(box, "stop.append(1); 7")["results"][0]["forms"][0]["data"] == "7"
 
 
 def test_a_stream(box):
