@@ -3,6 +3,7 @@
 shared.py [part ...]    Prints "ok NAME", "skip NAME: reason" or "not ok NAME: reason" a check.
 """
 import hashlib, os, shutil, subprocess, time, uuid
+from concurrent import futures
 
 from sdkcheck import Skip, check, d, equal, fails, sh, sys
 from daytona import CreateSandboxFromSnapshotParams, VolumeMount
@@ -185,6 +186,9 @@ def sftp():
         client(access, "sftp", "-b", "-", "BOX", data=b"put tree/big by-sftp\nget by-sftp got\n")
         equal(sh(box, "sha256sum < by-sftp; rm by-sftp").split()[0], digest)
         equal(hashlib.sha256(open("got", "rb").read()).hexdigest(), digest)
+        with futures.ThreadPoolExecutor(4) as pool:  # requests and answers in each other's way, on both sides
+            list(pool.map(lambda n: client(access, "sftp", "-b", "-", "BOX", data=b"put tree/big n%d\nget n%d n%d\n" % (n, n, n)), range(12)))
+        equal({hashlib.sha256(open("n%d" % n, "rb").read()).hexdigest() for n in range(12)}, {digest})
         client(access, "scp", "-r", "BOX:tree", "back")
         equal(open("back/big", "rb").read(), content)
         batch = "pwd\nmkdir d\nrename tree/big d/big\n-mkdir d\nls -l d\nsymlink d/big l\nls -l\nchmod 600 d/big\nln d/big hard\n-get nothing\n" \

@@ -37,6 +37,11 @@ static void throw_rest(struct chan *c)
 	}
 }
 
+static bool writes_still(const struct chan *c)
+{
+	return lib.ssh_get_poll_flags(c->peer->session) & SSH_WRITE_PENDING;
+}
+
 /* What the window has room for; the rest stays. A window may be of any size, so nothing goes to libssh while it still has what the socket
  * has not taken: its memory is ours. False: the connection is broken. */
 static bool push(struct chan *c, int stream)
@@ -44,7 +49,10 @@ static bool push(struct chan *c, int stream)
 	struct buf *b = &c->out[stream - 1];
 
 	/* libssh may read messages meanwhile, the one that nobody reads this any more among them: what it writes from must stay. */
-	while (b->len && !(stream == 1 && c->unread) && !(lib.ssh_get_poll_flags(c->peer->session) & SSH_WRITE_PENDING)) {
+	while (b->len && !(stream == 1 && c->unread)) {
+		c->blocked = writes_still(c);
+		if (c->blocked)
+			return true;
 		uint32_t room = lib.ssh_channel_window_size(c->raw);
 		uint32_t n = (uint32_t)MIN(b->len, (size_t)room);
 		if (n == 0)
@@ -93,6 +101,7 @@ static void finish(struct chan *c)
 
 void chan_flush(struct chan *c)
 {
+	c->blocked = false;
 	if (c->over)
 		return;
 	if (!push(c, 1) || !push(c, 2)) {
@@ -198,6 +207,11 @@ void chan_take(struct chan *c)
 		c->held = n > 0 && lib.ssh_channel_poll(c->raw, 0) > 0; /* more may have come in between */
 		feed(c);
 	}
+}
+
+bool chan_could_go_on(const struct chan *c)
+{
+	return !c->over && ((c->blocked && !writes_still(c)) || (c->held && !c->input.len));
 }
 
 static void on_stdin_room(void *ctx)

@@ -45,6 +45,7 @@ struct chan {
 	bool eof;  /* there will be no more of it */
 	bool unread; /* nobody reads what the run says */
 	bool pushing; /* libssh has its output in hand */
+	bool blocked; /* its output waits for what libssh has to write first */
 	uint64_t thrown; /* bytes of it since then */
 	struct chan *next;
 };
@@ -76,6 +77,7 @@ void peer_settle(struct peer *p);
 ssh_channel chan_open(struct peer *p);
 void chan_take(struct chan *c); /* what is held, as far as there is room now */
 void chan_flush(struct chan *c); /* what is waiting, as far as the window has room now */
+bool chan_could_go_on(const struct chan *c); /* chan_flush or chan_take would find what they stopped at gone */
 void chan_unread(struct chan *c); /* its client takes no more output */
 void chan_free(struct chan *c); /* cancels its run if that has not ended */
 

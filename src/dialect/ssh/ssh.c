@@ -98,10 +98,17 @@ void peer_settle(struct peer *p)
 	if (p->turning)
 		return;
 	p->turning = true;
-	/* libssh tells of a window that opens only sometimes. */
-	for (struct chan *c = p->channels; c; c = c->next) {
-		chan_flush(c);
-		chan_take(c);
+	/* libssh tells of a window that opens only sometimes. And at every call it may write out what another channel waited for, or read
+	 * what is for another: nothing would tell us of that. */
+	bool again = true;
+	while (again) {
+		again = false;
+		for (struct chan *c = p->channels; c; c = c->next) {
+			chan_flush(c);
+			chan_take(c);
+		}
+		for (struct chan *c = p->channels; c; c = c->next)
+			again |= chan_could_go_on(c);
 	}
 	drop_ended(p);
 	p->turning = false;
