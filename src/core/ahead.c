@@ -5,11 +5,12 @@ enum { WAITS_MS = 600000 /* then its memory is worth more */ };
 /* What core/command.c starts for Python code that does not want its input. */
 static const char *const program[] = { "python3", "-u", "-c", script_program, NULL };
 
-void ahead_start(struct link *l, const char *user)
+void ahead_start(struct link *l, const char *user, bool merge_stderr)
 {
 	struct pairs none = { 0 };
 
-	link_run_start(l, AHEAD_RUN, &(struct link_run_spec){ .argv = program, .env = &none, .user = user, .stdin_open = true });
+	link_run_start(l, AHEAD_RUN, &(struct link_run_spec){ .argv = program, .env = &none, .user = user, .stdin_open = true,
+	                                                         .merge_stderr = merge_stderr });
 }
 
 static bool same_program(char *const *argv)
@@ -24,7 +25,7 @@ static bool same_program(char *const *argv)
 
 static bool suits(const struct sandbox *s, const struct run_spec *spec, const struct command *cmd, const struct pairs *env)
 {
-	if (spec->language != CODE_PYTHON || spec->session || spec->pty || spec->merge_stderr || spec->stdin_open || spec->cwd || s->row.spec.workdir)
+	if (spec->language != CODE_PYTHON || spec->session || spec->pty || spec->stdin_open || spec->cwd || s->row.spec.workdir)
 		return false;
 	return env->n == 0 && (!spec->user || streq(spec->user, s->row.user)) && same_program(cmd->argv) && cmd->stdin_bytes.n > 0;
 }
@@ -34,10 +35,10 @@ bool ahead_take(struct sandbox *s, const struct run_spec *spec, const struct com
 	bool first = s->ahead_ms || s->row.next_run == AHEAD_RUN, good = first && suits(s, spec, cmd, env);
 
 	if (good)
-		pool_wants_ahead(s->core, s->shape); /* whether there is one or not */
+		pool_wants_ahead(s->core, s->shape, spec->merge_stderr); /* whether there is one or not */
 	if (!s->ahead_ms)
 		return false;
-	if (!good || cmd->stdin_bytes.n > link_run_stdin_room(s->link, AHEAD_RUN)) {
+	if (!good || s->ahead_merged != spec->merge_stderr || cmd->stdin_bytes.n > link_run_stdin_room(s->link, AHEAD_RUN)) {
 		ahead_drop(s);
 		return false;
 	}

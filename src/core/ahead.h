@@ -10,7 +10,7 @@
 
 enum { AHEAD_RUN = 1 }; /* its number, the first of its sandbox */
 
-void ahead_start(struct link *l, const char *user);
+void ahead_start(struct link *l, const char *user, bool merge_stderr);
 /* Is there one, and does it suit this run (cmd: what that would start; env: with everything of the sandbox's)? Else there is none any
  * more: whatever comes now may change what it has seen. */
 bool ahead_take(struct sandbox *s, const struct run_spec *spec, const struct command *cmd, const struct pairs *env);

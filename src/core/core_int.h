@@ -95,6 +95,7 @@ struct sandbox {
 	bool carrying;             /* being forked with its memory: nothing is acknowledged (carry.h) */
 	uint64_t shape;            /* which kind of ready sandboxes it is one of (pool.c); 0 = none */
 	uint64_t ahead_ms;         /* since when a Python waits in it (ahead.h); 0 = none */
+	bool ahead_merged;         /* with its stderr in its stdout */
 	uint64_t run_reserved;     /* numbers below are reserved in the store, RUN_NUMBERS_RESERVED at a time */
 	uint64_t active_saved_ms;
 	bool counted;              /* in core->creating */
@@ -283,14 +284,14 @@ struct claim {
 	char id[37];       /* which is its host name, too, until it is told another one */
 	struct link *link; /* NULL: the boundary is still making it, and lifecycle_made will be called */
 	bool ready;        /* its guest has said hello */
-	bool ahead;        /* a Python waits in it */
+	bool ahead, ahead_merged; /* a Python waits in it, its stderr in its stdout */
 	uint64_t shape;    /* also when there is none to claim */
 };
 /* A sandbox of this shape that is ready, or is being made (spec's id and hostname do not count). False: there is none. Either way the
  * shape has been asked for, and is kept filled for a while. */
 bool pool_claim(struct core *c, struct boundary *b, const struct boundary_spec *spec, struct claim *ret);
 /* The first thing done in a sandbox of that shape was to run Python code: the next ones have one waiting (ahead.h). */
-void pool_wants_ahead(struct core *c, uint64_t shape);
+void pool_wants_ahead(struct core *c, uint64_t shape, bool merge_stderr);
 void pool_refill(struct core *c); /* in a quiet moment, or at once when few are left */
 void pool_close_handle(struct core *c, uv_close_cb closed); /* after the drain; its handle's data is the core */
 bool pool_exit(struct core *c, const char *id, const char *reason); /* false: it is none of the pool */

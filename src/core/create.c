@@ -360,6 +360,7 @@ static int plan_begin(struct core *c, const char *tenant, const char *key_id, st
 	struct sandbox *s = core_add(c, &row);
 	s->shape = claim.shape;
 	s->ahead_ms = claimed && claim.ahead ? now_ms() : 0;
+	s->ahead_merged = claim.ahead_merged;
 	s->row.next_run = s->ahead_ms ? AHEAD_RUN + 1 : AHEAD_RUN; /* the store holds the end of what is reserved: the first run need not write it */
 	s->boundary = b;
 	core_emit(c, "sandbox.created", s, SANDBOX_CREATING, NULL);

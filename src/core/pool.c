@@ -24,7 +24,7 @@ struct spare {
 	struct link *link;
 	bool ready;             /* the guest has said hello */
 	bool warming;           /* it runs what the boundary has for that (WARM_RUN) */
-	bool ahead;             /* and a Python waits there */
+	bool ahead, ahead_merged; /* and a Python waits there, its stderr in its stdout */
 	uint64_t deadline_ms;   /* until it does; 0 while the boundary is at it, which always answers */
 	struct spare *prev, *next;
 };
@@ -40,6 +40,7 @@ struct shape {
 	char why[200];             /* the last one did not come up; empty: it did */
 	uint64_t serial;
 	uint64_t ahead_ms;         /* when somebody last began with Python code; 0 = nobody has */
+	bool ahead_merged;         /* and wanted its stderr in its stdout */
 	bool automatic;            /* also kept filled because it was asked for lately */
 	uint64_t asked_ms, retry_ms, rest_ms; /* not before retry_ms and rest_ms is one made */
 	struct shape *prev, *next;
@@ -218,7 +219,8 @@ static void start_ahead(struct spare *sp)
 	if (sp->ahead || !sp->ready || !s->ahead_ms || now_ms() - s->ahead_ms > LEASE_MS)
 		return;
 	sp->ahead = true;
-	ahead_start(sp->link, s->spec.user);
+	sp->ahead_merged = s->ahead_merged;
+	ahead_start(sp->link, s->spec.user, s->ahead_merged);
 }
 
 static void on_hello(void *ctx, const struct link_run_state *known, size_t n)
@@ -424,19 +426,22 @@ bool pool_claim(struct core *c, struct boundary *b, const struct boundary_spec *
 		return false;
 	if (s->spares->warming)
 		link_run_release(s->spares->link, WARM_RUN);
-	*ret = (struct claim){ .link = take_ptr(&s->spares->link), .ready = s->spares->ready, .ahead = s->spares->ahead, .shape = s->serial };
-	memcpy(ret->id, s->spares->id, sizeof ret->id);
-	spare_free(s->spares);
+	struct spare *sp = s->spares;
+	*ret = (struct claim){ .link = take_ptr(&sp->link), .ready = sp->ready, .ahead = sp->ahead, .ahead_merged = sp->ahead_merged, .shape = s->serial };
+	memcpy(ret->id, sp->id, sizeof ret->id);
+	spare_free(sp);
 	return true;
 }
 
-void pool_wants_ahead(struct core *c, uint64_t shape)
+void pool_wants_ahead(struct core *c, uint64_t shape, bool merge_stderr)
 {
 	struct shape *s;
 
 	DL_FOREACH (c->pool->shapes, s) {
-		if (s->serial == shape)
+		if (s->serial == shape) {
 			s->ahead_ms = now_ms();
+			s->ahead_merged = merge_stderr;
+		}
 	}
 }
 

@@ -172,6 +172,24 @@ def test_other_settings_are_heeded(client, ready, more):
     alone(client, box)  # the one that waited has gone
 
 
+def test_stderr_in_stdout(client, ready):
+    """The next one that waits is of the kind that was used last."""
+    text = ("import os, sys, time\nsince = time.clock_gettime(time.CLOCK_BOOTTIME) - int(open('/proc/self/stat').read().split()[21]) / os.sysconf('SC_CLK_TCK')\n"
+            "print('waited' if since > 0.15 else 'new')\nsys.stderr.write('e')\nprint('o')\nos.system('echo e >&2')")
+    for _ in range(100):
+        box = ready()
+        got = code(client, box, text, merge_stderr=True)
+        if got["stdout"].startswith("waited"):
+            break
+        time.sleep(0.3)
+    assert (got["stdout"], got["stderr"]) == ("waited\neo\ne\n", "")
+    got = code(client, cold(client), text, merge_stderr=True)
+    assert (got["stdout"], got["stderr"]) == ("new\neo\ne\n", "")
+    box = ready()
+    got = code(client, box, text)
+    assert (got["stdout"].split()[1:], got["stderr"]) == (["o"], "ee\n")
+
+
 def test_what_changes_the_sandbox_ends_it(client, ready):
     box = ready()
     url = f"/v1/sandboxes/{box['id']}"
