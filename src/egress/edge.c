@@ -49,7 +49,7 @@ void edge_unwatch(struct edge *e, struct source *s)
 	s->fd = close_fd(s->fd); /* no copy of it exists, so epoll forgets it */
 }
 
-static socklen_t socket_address(const struct addr *a, uint16_t port, struct sockaddr_storage *ret)
+socklen_t socket_address(const struct addr *a, uint16_t port, struct sockaddr_storage *ret)
 {
 	struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_port = htons(port) };
 	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
@@ -88,9 +88,9 @@ int edge_dial(struct edge *e, const struct addr *a, uint16_t port, int type, boo
 
 /* --- telling --- */
 
-bool edge_tell(struct box *b, enum edge_event_kind kind, bool allowed, unsigned port, struct verdict_text t, const struct flow *ended)
+bool edge_tell(struct box *b, enum edge_event_kind kind, bool allowed, unsigned port, struct verdict_text t, const struct flow_end *ended)
 {
-	struct edge_event ev = { .magic = EDGE_MAGIC, .kind = kind, .allowed = allowed, .port = port };
+	struct edge_event ev = { .magic = EDGE_MAGIC, .kind = kind, .allowed = allowed, .port = port, .proto = t.proto };
 	struct edge *e = b->edge;
 	char addr[ADDR_TEXT_MAX] = "";
 
@@ -108,8 +108,8 @@ bool edge_tell(struct box *b, enum edge_event_kind kind, bool allowed, unsigned 
 	snprintf(ev.reason, sizeof ev.reason, "%s", t.reason ? t.reason : "");
 	ev.lost = b->events_lost;
 	if (ended) {
-		ev.up_bytes = ended->up.bytes;
-		ev.down_bytes = ended->down.bytes;
+		ev.up_bytes = ended->up_bytes;
+		ev.down_bytes = ended->down_bytes;
 		ev.duration_ms = now_ms() - ended->started_ms;
 	}
 	bool sent = send(e->daemon.fd, &ev, sizeof ev, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
@@ -149,6 +149,7 @@ static void close_gate(struct edge *e, struct box *b)
 		edge_unwatch(e, &b->gate[i]);
 	DL_FOREACH_SAFE (b->flows, f, next)
 		flow_kill(f, true);
+	udp_drop(b);
 	names_drop(b);
 	b->has_gate = false;
 }
@@ -160,7 +161,7 @@ static void sweep_boxes(struct edge *e)
 	struct box *b, *next;
 
 	HASH_ITER (hh, e->boxes, b, next) {
-		if (b->has_gate || b->has_policy || b->opened.n_allow || b->flows || b->lookups)
+		if (b->has_gate || b->has_policy || b->opened.n_allow || b->flows || b->udp.n || b->lookups)
 			continue;
 		HASH_DEL(e->boxes, b);
 		policy_done(&b->policy);
@@ -171,6 +172,11 @@ static void sweep_boxes(struct edge *e)
 	}
 }
 
+static const enum source_kind gate_kinds[EDGE_GATE_FDS] = {
+	[EDGE_TCP4] = SOURCE_LISTENER, [EDGE_TCP6] = SOURCE_LISTENER, [EDGE_DNS4] = SOURCE_NAMES, [EDGE_DNS6] = SOURCE_NAMES,
+	[EDGE_UDP4] = SOURCE_DATAGRAMS, [EDGE_UDP6] = SOURCE_DATAGRAMS, [EDGE_RAW4] = SOURCE_DATAGRAMS, [EDGE_RAW6] = SOURCE_DATAGRAMS,
+};
+
 static void open_gate(struct edge *e, const char *id, const int fds[static EDGE_GATE_FDS])
 {
 	struct box *b = box_get(e, id);
@@ -179,8 +185,8 @@ static void open_gate(struct edge *e, const char *id, const int fds[static EDGE_
 		close_gate(e, b);
 	b->has_gate = true;
 	for (size_t i = 0; i < EDGE_GATE_FDS; i++) {
-		b->gate[i] = (struct source){ i == EDGE_TCP4 || i == EDGE_TCP6 ? SOURCE_LISTENER : SOURCE_NAMES, fds[i], b };
-		if (edge_watch(e, &b->gate[i], EPOLLIN) < 0)
+		b->gate[i] = (struct source){ gate_kinds[i], fds[i], b };
+		if (i != EDGE_RAW4 && i != EDGE_RAW6 && edge_watch(e, &b->gate[i], EPOLLIN) < 0)
 			log_warn("sandbox=%s msg=\"a socket of its gate cannot be watched\"", id);
 	}
 }
@@ -280,9 +286,11 @@ static void set_policy(struct edge *e, const struct edge_policy *head, char *tex
 	names_rejudge(b);
 	DL_FOREACH_SAFE (b->flows, f, next)
 		flow_rejudge(f);
+	udp_rejudge(b);
 }
 
-/* Which names go to the opener, and where that is. fd is taken. Connections that are open stay what they are. */
+/* Which names go to the opener, and where that is. fd is taken. Connections that are open stay what they are;
+ * datagrams that would pass by it do not. */
 static void set_opened(struct edge *e, const struct edge_policy *head, char *text, size_t len, int fd)
 {
 	struct box *b = box_get(e, head->id);
@@ -300,6 +308,7 @@ static void set_opened(struct edge *e, const struct edge_policy *head, char *tex
 	b->opened = fresh;
 	close_fd(b->opener);
 	b->opener = fd;
+	udp_rejudge(b);
 }
 
 static void forget_policy(struct edge *e, const struct edge_policy *head)
@@ -400,6 +409,13 @@ static bool dispatch(struct edge *e, struct source *s, uint32_t events)
 		drain_daemon(e);
 		name_ask(s->owner, s);
 		break;
+	case SOURCE_DATAGRAMS:
+		drain_daemon(e);
+		udp_take(s->owner, s);
+		break;
+	case SOURCE_FAR:
+		udp_on_far(s->owner);
+		break;
 	case SOURCE_CLIENT:
 		flow_on_client(s->owner, events);
 		break;
@@ -439,6 +455,7 @@ static void bury(struct edge *e)
 		flow_free(f);
 	}
 	lookups_bury(e);
+	udp_bury(e);
 }
 
 static void run_throttled(struct edge *e)
@@ -473,6 +490,7 @@ static void loop(struct edge *e)
 		if (now - swept >= SWEEP_MS) {
 			flows_sweep(e, now);
 			names_sweep(e, now);
+			udp_sweep(e, now);
 			bury(e);
 			sweep_boxes(e);
 			swept = now;

@@ -7,6 +7,7 @@
 #include "wire/dns.h"
 #include "wire/edge.h"
 #include "wire/http.h"
+#include "wire/packet.h"
 
 #include <netinet/in.h>
 #include <uthash.h>
@@ -23,7 +24,7 @@
 #define KEPT_LITTLE	4096U
 #define RESOLVERS_MAX	3
 
-enum source_kind { SOURCE_WARDEN, SOURCE_DAEMON, SOURCE_HOST, SOURCE_LISTENER, SOURCE_NAMES, SOURCE_CLIENT, SOURCE_SERVER, SOURCE_UPSTREAM };
+enum source_kind { SOURCE_WARDEN, SOURCE_DAEMON, SOURCE_HOST, SOURCE_LISTENER, SOURCE_NAMES, SOURCE_DATAGRAMS, SOURCE_CLIENT, SOURCE_SERVER, SOURCE_FAR, SOURCE_UPSTREAM };
 
 struct source { /* what an epoll event leads to */
 	enum source_kind kind;
@@ -46,6 +47,31 @@ struct pin {
 	struct pin *prev, *next;
 };
 
+struct udp_flow { /* what goes between a port of the sandbox's and one of a host by datagrams */
+	struct box *box;
+	struct packet_ends ends; /* as the sandbox sends */
+	struct source far;	 /* connected to the host, for this flow alone */
+	struct addr addr;
+	char *name; /* that it goes by, or NULL */
+	bool answered;
+	uint64_t up_bytes, down_bytes, started_ms, last_ms;
+	struct udp_flow *prev, *next;
+	UT_hash_handle hh;
+};
+#define UDP_TOLD 8
+struct udp_box {
+	struct udp_flow *by_ends, *flows; /* all of them, twice; the longest silent first */
+	size_t n;
+	struct bucket news; /* to the sandbox that nobody takes its datagrams */
+	struct {
+		struct addr addr;
+		uint16_t port;
+		uint64_t until_ms;
+	} told[UDP_TOLD]; /* refused lately, and the daemon knows */
+	unsigned next_told;
+	uint32_t next_id; /* of a datagram that goes to it in parts */
+};
+
 struct box { /* a sandbox */
 	char id[40];
 	struct edge *edge;
@@ -59,6 +85,7 @@ struct box { /* a sandbox */
 	struct flow *flows;
 	size_t n_flows, n_lookups, n_pins;
 	size_t n_behind; /* of the flows: not connections of the sandbox's own */
+	struct udp_box udp;
 	size_t kept; /* bytes of its connections that are read and not yet taken by the other side */
 	struct pin *pins; /* newest first */
 	struct lookup *lookups;
@@ -119,7 +146,8 @@ struct edge {
 	struct flow *run;     /* have had their turn and could go on */
 	struct flow *dead;    /* freed when the events of this turn are through */
 	struct lookup *dead_lookups;
-	size_t n_lookups;
+	struct udp_flow *dead_udp;
+	size_t n_lookups, n_udp;
 	int reserve;		  /* a descriptor that is let go of to refuse a connection when there is no other */
 	uint8_t *buffer;	  /* COPY_BUFFER */
 	uint8_t *room;		  /* HELLO_MAX */
@@ -132,13 +160,18 @@ int edge_watch(struct edge *e, struct source *s, uint32_t events);
 void edge_unwatch(struct edge *e, struct source *s); /* and close */
 /* The only connect() of the program. Non-blocking: 0 or -EINPROGRESS with the socket in *ret_fd; else an errno. `upstream`: to a name server that
  * the operator has set; anything else must be an address that could be reachable at all. */
+socklen_t socket_address(const struct addr *a, uint16_t port, struct sockaddr_storage *ret);
 int edge_dial(struct edge *e, const struct addr *a, uint16_t port, int type, bool upstream, int *ret_fd);
 /* Tells the daemon; text fields may be NULL. */
 struct verdict_text {
 	const struct addr *addr;
 	const char *name, *reason;
+	enum policy_proto proto;
 };
-bool edge_tell(struct box *b, enum edge_event_kind kind, bool allowed, unsigned port, struct verdict_text t, const struct flow *ended); /* false: no room */
+struct flow_end {
+	uint64_t up_bytes, down_bytes, started_ms;
+};
+bool edge_tell(struct box *b, enum edge_event_kind kind, bool allowed, unsigned port, struct verdict_text t, const struct flow_end *ended); /* false: no room */
 bool asks_for_name(const struct box *b, const char *name);
 
 /* flow.c */
@@ -153,7 +186,23 @@ void flows_sweep(struct edge *e, uint64_t now);
 void flow_free(struct flow *f);
 void flow_ask_again(struct flow *f); /* its time for the next question begins */
 struct flow *flow_behind(struct flow *f, int fd); /* from fd to the server that f had */
+bool is_ourselves(int fd, const struct addr *a); /* what was dialled is this host */
+/* With so many open, is one more too much for it (or too soon)? NULL, or why. */
+const char *over_limits(struct box *b, size_t open);
+/* What it may move now in this direction, under a limit of its rate; NULL: there is none. Whoever moves something takes it from there by box_moved. */
+struct bucket *box_rate(struct box *b, bool up);
+bool box_moved(struct box *b, bool up, size_t n); /* false: more than it may altogether */
+extern const char used_up[];
 struct addr addr_of(const struct sockaddr_storage *ss, uint16_t *ret_port);
+
+/* udp.c */
+void udp_take(struct box *b, struct source *s);
+void udp_on_far(struct udp_flow *f);
+void udp_rejudge(struct box *b); /* the policy, or what is opened, has changed */
+void udp_drop(struct box *b);
+bool udp_give_way(struct box *b); /* one that has been silent for a while ends */
+void udp_sweep(struct edge *e, uint64_t now);
+void udp_bury(struct edge *e);
 
 /* hand.c: to the opener */
 bool opens_port(const struct box *b, uint16_t port); /* could a connection to this port be one for it? */
@@ -195,7 +244,7 @@ void names_drop(struct box *b); /* lookups and pins */
 void lookups_bury(struct edge *e);
 /* Is there a pin of this address whose name may be used for that port? name NULL: any; then the best one is chosen (raw first). Returns the
  * pin's name, or NULL. */
-const char *pin_find(struct box *b, const struct addr *a, uint16_t port, const char *name, bool *ret_raw);
+const char *pin_find(struct box *b, const struct addr *a, uint16_t port, enum policy_proto proto, const char *name, bool *ret_raw);
 int resolvers_read(struct edge *e, const char *text);
 
 /* host.c */

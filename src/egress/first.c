@@ -23,11 +23,11 @@ static enum first judge_name(struct flow *f, struct str sent, const char **ret_r
 	/* A dot at the end is no part of a name in TLS and HTTP, and servers differ about it. */
 	if (sent.n == 0 || sent.p[sent.n - 1] == '.' || name_canonical(sent, name) < 0)
 		return refuse(ret_reason, "not a name");
-	if (policy_denies_name(&f->box->policy, name, f->port))
+	if (policy_denies_name(&f->box->policy, name, f->port, POLICY_TCP))
 		return refuse(ret_reason, "a name of the deny list");
 	if (asks_for_name(f->box, name))
 		return refuse(ret_reason, "a name that is asked for, and was not looked up");
-	if (f->by_name && !pin_find(f->box, &f->addr, f->port, name, NULL))
+	if (f->by_name && !pin_find(f->box, &f->addr, f->port, POLICY_TCP, name, NULL))
 		return refuse(ret_reason, "another name than the one that was looked up and allowed");
 	free(f->name);
 	f->name = xstrdup(name);

@@ -94,7 +94,8 @@ void flow_kill(struct flow *f, bool reset)
 	if (f->state == FLOW_DEAD)
 		return;
 	if (f->state == FLOW_OPEN && !f->behind)
-		edge_tell(b, EDGE_CLOSED, true, f->port, (struct verdict_text){ &f->addr, f->name, NULL }, f);
+		edge_tell(b, EDGE_CLOSED, true, f->port, (struct verdict_text){ &f->addr, f->name, NULL, POLICY_TCP },
+			  &(struct flow_end){ f->up.bytes, f->down.bytes, f->started_ms });
 	enter_state(f, FLOW_DEAD, 0);
 	if (f->ask && ask_lookup(f))
 		name_forget(ask_lookup(f));
@@ -114,11 +115,11 @@ void flow_kill(struct flow *f, bool reset)
 
 static void refuse(struct flow *f, const char *reason)
 {
-	edge_tell(f->box, EDGE_CONNECT, false, f->port, (struct verdict_text){ &f->addr, f->name, reason }, NULL);
+	edge_tell(f->box, EDGE_CONNECT, false, f->port, (struct verdict_text){ &f->addr, f->name, reason, POLICY_TCP }, NULL);
 	flow_kill(f, true);
 }
 
-static const char used_up[] = "the bytes it may move are used up";
+const char used_up[] = "the bytes it may move are used up";
 
 /* --- judging --- */
 
@@ -190,7 +191,7 @@ static const char *judge(struct flow *f)
 		return j.reason;
 	if (!f->by_name)
 		return NULL;
-	const char *name = pin_find(b, &f->addr, f->port, NULL, &raw);
+	const char *name = pin_find(b, &f->addr, f->port, POLICY_TCP, NULL, &raw);
 	if (!name)
 		return j.reason;
 	if (raw) {
@@ -200,12 +201,11 @@ static const char *judge(struct flow *f)
 	return NULL;
 }
 
-/* A new connection of it: NULL, or why not. */
-static const char *over_limits(struct box *b)
+const char *over_limits(struct box *b, size_t open)
 {
 	uint64_t rate = b->limits.connections_per_second;
 
-	if (b->n_flows - b->n_behind > (b->limits.connections ? MIN(b->limits.connections, (uint64_t)FLOWS_MAX) : FLOWS_MAX))
+	if (open > (b->limits.connections ? MIN(b->limits.connections, (uint64_t)FLOWS_MAX) : FLOWS_MAX) && !udp_give_way(b))
 		return "too many connections";
 	if (!bucket_take(&b->new_flows, rate ? (double)rate : NEW_FLOWS_RATE, rate ? (double)rate : NEW_FLOWS_BURST))
 		return "too many new connections a second";
@@ -247,7 +247,7 @@ static void begin(struct box *b, int fd)
 		return;
 	}
 	f->addr = addr_of(&ss, &f->port);
-	const char *reason = over_limits(b);
+	const char *reason = over_limits(b, b->n_flows - b->n_behind + b->udp.n);
 	bool asks = f->port == 53; /* of whatever address: every resolver is ours */
 	if (!reason && !asks)
 		reason = judge(f);
@@ -399,11 +399,30 @@ static int inspect(struct flow *f, struct half *h, const uint8_t *p, size_t n)
 	return -EACCES;
 }
 
+struct bucket *box_rate(struct box *b, bool up)
+{
+	struct bucket *k = up ? &b->up_bytes : &b->down_bytes;
+	double rate = (double)b->limits.bytes_per_second;
+
+	if (rate <= 0)
+		return NULL;
+	bucket_fill(k, rate, MAX(rate / 10, 1024.0));
+	return k;
+}
+
+bool box_moved(struct box *b, bool up, size_t n)
+{
+	b->moved += n;
+	if (b->limits.bytes_per_second)
+		(up ? &b->up_bytes : &b->down_bytes)->tokens -= (double)n;
+	return !b->limits.bytes || b->moved <= b->limits.bytes;
+}
+
 /* How much may be read now; 0: the sandbox's rate is used up for this moment. */
 static size_t may_read(struct flow *f, const struct half *h)
 {
 	struct box *b = f->box;
-	double rate = (double)b->limits.bytes_per_second;
+	struct bucket *rate = f->behind ? NULL : box_rate(b, h == &f->up);
 	/* A sandbox that does not read must not fill our memory by a thousand connections. */
 	size_t n = b->kept > KEPT_MAX ? KEPT_LITTLE : COPY_BUFFER;
 
@@ -411,10 +430,8 @@ static size_t may_read(struct flow *f, const struct half *h)
 		return n;
 	if (b->limits.bytes)
 		n = (size_t)MIN((uint64_t)n, b->limits.bytes > b->moved ? b->limits.bytes - b->moved : 1);
-	if (rate > 0) {
-		struct bucket *k = h == &f->up ? &b->up_bytes : &b->down_bytes;
-		bucket_fill(k, rate, MAX(rate / 10, 1024.0));
-		n = MIN(n, (size_t)MAX(k->tokens, 0.0));
+	if (rate) {
+		n = MIN(n, (size_t)MAX(rate->tokens, 0.0));
 		if (n == 0)
 			b->throttled = b->edge->throttled = true;
 	}
@@ -424,14 +441,7 @@ static size_t may_read(struct flow *f, const struct half *h)
 /* Counts what was read. False: that was more than the sandbox may have altogether, and the connection has ended. */
 static bool may_pass(struct flow *f, const struct half *h, size_t n)
 {
-	struct box *b = f->box;
-
-	if (f->behind)
-		return true;
-	b->moved += n;
-	if (b->limits.bytes_per_second)
-		(h == &f->up ? &b->up_bytes : &b->down_bytes)->tokens -= (double)n;
-	if (!b->limits.bytes || b->moved <= b->limits.bytes)
+	if (f->behind || box_moved(f->box, h == &f->up, n))
 		return true;
 	refuse(f, used_up);
 	return false;
@@ -553,7 +563,7 @@ void flow_on_client(struct flow *f, uint32_t events)
 }
 
 /* The host itself, by whatever way: the kernel chooses the very address as the source then. */
-static bool is_ourselves(int fd, const struct addr *a)
+bool is_ourselves(int fd, const struct addr *a)
 {
 	struct sockaddr_storage ss;
 	socklen_t len = sizeof ss;
@@ -576,7 +586,7 @@ static void connected(struct flow *f)
 	if (getsockopt(f->server.fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
 		error = errno;
 	if (error) {
-		edge_tell(f->box, EDGE_CONNECT, true, f->port, (struct verdict_text){ &f->addr, f->name, strerror(error) }, NULL);
+		edge_tell(f->box, EDGE_CONNECT, true, f->port, (struct verdict_text){ &f->addr, f->name, strerror(error), POLICY_TCP }, NULL);
 		flow_kill(f, true);
 		return;
 	}
@@ -588,7 +598,7 @@ static void connected(struct flow *f)
 		return;
 	}
 	enter_state(f, FLOW_OPEN, 0);
-	edge_tell(f->box, EDGE_CONNECT, true, f->port, (struct verdict_text){ &f->addr, f->name, NULL }, NULL);
+	edge_tell(f->box, EDGE_CONNECT, true, f->port, (struct verdict_text){ &f->addr, f->name, NULL, POLICY_TCP }, NULL);
 	f->up.readable = f->down.readable = f->up.writable = f->down.writable = true;
 	flow_run(f);
 }
@@ -634,7 +644,7 @@ void flow_rejudge(struct flow *f)
 	if (!reason && j.verdict == VERDICT_BY_NAME && f->state != FLOW_FIRST &&
 	    (!f->name || !policy_judge_name(&b->policy, f->name, f->port, POLICY_TCP)))
 		reason = "the policy has changed";
-	if (!reason && f->name && (policy_denies_name(&b->policy, f->name, f->port) || asks_for_name(b, f->name)))
+	if (!reason && f->name && (policy_denies_name(&b->policy, f->name, f->port, POLICY_TCP) || asks_for_name(b, f->name)))
 		reason = "the policy has changed";
 	if (!reason && (j.look || b->asked.n_allow) && !f->by_name && !f->name && f->state == FLOW_OPEN && !f->unjudged)
 		reason = "the policy has changed"; /* whom it is for is not known, and now it matters */

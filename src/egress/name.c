@@ -68,7 +68,7 @@ static void pin_add(struct box *b, const char *name, const struct addr *a, uint3
 	b->n_pins++;
 }
 
-const char *pin_find(struct box *b, const struct addr *a, uint16_t port, const char *name, bool *ret_raw)
+const char *pin_find(struct box *b, const struct addr *a, uint16_t port, enum policy_proto proto, const char *name, bool *ret_raw)
 {
 	const char *found = NULL;
 	uint64_t now = now_ms();
@@ -77,7 +77,7 @@ const char *pin_find(struct box *b, const struct addr *a, uint16_t port, const c
 	DL_FOREACH (b->pins, p) {
 		if (p->until_ms < now || !addr_eq(&p->addr, a) || (name && !streq(p->name, name)))
 			continue;
-		const struct policy_rule *r = policy_judge_name(&b->policy, p->name, port, POLICY_TCP);
+		const struct policy_rule *r = policy_judge_name(&b->policy, p->name, port, proto);
 		if (!r)
 			continue;
 		if (r->raw && ret_raw)
@@ -286,13 +286,13 @@ static void hold(struct box *b, const struct asker *a, const struct dns_query *q
 		return;
 	l->held = true;
 	l->deadline_ms = now_ms() + EDGE_ASK_MS;
-	l->told = told || edge_tell(b, EDGE_ASK, false, 0, (struct verdict_text){ NULL, l->name, NULL }, NULL);
+	l->told = told || edge_tell(b, EDGE_ASK, false, 0, (struct verdict_text){ .name = l->name }, NULL);
 }
 
 static void refuse_held(struct lookup *l, const char *reason)
 {
 	if (l->told)
-		edge_tell(l->box, EDGE_NAME, false, 0, (struct verdict_text){ NULL, l->name, reason }, NULL);
+		edge_tell(l->box, EDGE_NAME, false, 0, (struct verdict_text){ .name = l->name, .reason = reason }, NULL);
 	finish(l, DNS_NO_NAME, NULL, 0, 0);
 }
 
@@ -334,7 +334,7 @@ static void judge_question(struct box *b, const struct asker *a, const struct dn
 		reason = "no rule allows the name";
 	}
 	if (reason) {
-		edge_tell(b, EDGE_NAME, false, 0, (struct verdict_text){ NULL, name[0] ? name : q->name, reason }, NULL);
+		edge_tell(b, EDGE_NAME, false, 0, (struct verdict_text){ .name = name[0] ? name : q->name, .reason = reason }, NULL);
 		answer(a, q, DNS_NO_NAME, NULL, 0, 0);
 		return;
 	}
@@ -416,7 +416,7 @@ static void take_reply(struct lookup *l, const struct dns_reply *r)
 		struct addr a = { .family = len == 4 ? 4 : 6 };
 		memcpy(a.b, r->addrs[i], len);
 		if (!policy_may_answer(&b->policy, &b->edge->net, &a)) {
-			edge_tell(b, EDGE_NAME, false, 0, (struct verdict_text){ &a, l->name, "the name leads to an address that is not reachable" }, NULL);
+			edge_tell(b, EDGE_NAME, false, 0, (struct verdict_text){ .addr = &a, .name = l->name, .reason = "the name leads to an address that is not reachable" }, NULL);
 			continue;
 		}
 		memcpy(good + n++ * len, a.b, len);

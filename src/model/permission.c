@@ -38,7 +38,7 @@ static int check_host(const char *text, enum permit_verdict verdict, const char 
 	bool is_name = r.is_name, udp = r.proto == POLICY_UDP;
 	rule_done(&r);
 	if (udp)
-		return err_set(e, ERR_UNSUPPORTED, EPROTONOSUPPORT, "permissions: %s: datagrams are not carried: leave \"/udp\" out", QUOTE(text));
+		return err_set(e, ERR_UNSUPPORTED, EPROTONOSUPPORT, "permissions: %s: rules about hosts are for connections: datagrams are allowed by network.allow", QUOTE(text));
 	if (verdict == PERMIT_ASK && !is_name)
 		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "permissions: %s: only names can be asked about, when they are looked up: allow or deny it", QUOTE(text));
 	return 0;

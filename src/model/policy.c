@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <stdio.h>
 
+#define NAMES_PORT 53
+
 /* --- addresses --- */
 
 static int parse_v4(struct str s, uint8_t b[4])
@@ -465,6 +467,15 @@ static void canonical_list(char **texts, const struct policy_rule *rules)
 	}
 }
 
+/* A rule that could never take effect: those datagrams are questions to us, whatever their address. */
+static bool only_names_service(const struct policy_rule *r)
+{
+	for (size_t i = 0; i < r->n_ports; i++)
+		if (r->ports[i].low != NAMES_PORT || r->ports[i].high != NAMES_PORT)
+			return false;
+	return r->proto == POLICY_UDP && r->n_ports > 0;
+}
+
 int policy_check(enum network_mode mode, char **allow, char **deny, bool canonicalise, struct err *e)
 {
 	struct policy p;
@@ -478,9 +489,9 @@ int policy_check(enum network_mode mode, char **allow, char **deny, bool canonic
 		return rc;
 	}
 	for (size_t i = 0; i < p.n_allow; i++)
-		if (p.allow[i].proto == POLICY_UDP) {
+		if (only_names_service(&p.allow[i])) {
 			policy_done(&p);
-			return err_set(e, ERR_UNSUPPORTED, EPROTONOSUPPORT, "network.allow[%zu]: datagrams are not carried: leave \"/udp\" out", i);
+			return err_set(e, ERR_INVALID, EINVAL, "network.allow[%zu]: port 53 of every address is the sandbox's own name service: leave the rule out", i);
 		}
 	if (canonicalise) {
 		canonical_list(allow, p.allow);
@@ -518,17 +529,26 @@ static const struct policy_rule *find_net(const struct policy_rule *rules, size_
 	return NULL;
 }
 
-static bool denies_some_name(const struct policy *p)
+/* A denial means every protocol, unless it says datagrams. */
+static bool denies(const struct policy_rule *r, enum policy_proto proto)
+{
+	return r->proto == POLICY_TCP || proto == POLICY_UDP;
+}
+
+bool policy_denies_names(const struct policy *p, enum policy_proto proto)
 {
 	for (size_t i = 0; i < p->n_deny; i++)
-		if (p->deny[i].is_name)
+		if (p->deny[i].is_name && denies(&p->deny[i], proto))
 			return true;
 	return false;
 }
 
-bool policy_has_names(const struct policy *p)
+bool policy_has_datagrams(const struct policy *p)
 {
-	return p->mode == NETWORK_ALLOW || denies_some_name(p);
+	for (size_t i = 0; i < p->n_allow; i++)
+		if (p->allow[i].proto == POLICY_UDP)
+			return true;
+	return false;
 }
 
 /* NULL, or why no rule of a sandbox's own can open it. */
@@ -562,21 +582,21 @@ struct judgement policy_judge_address(const struct policy *p, const struct polic
 	const char *closed = closed_to_all(h, a, &is_private);
 	if (closed)
 		return denied(closed);
-	/* A denial of an address means every protocol: the suffix of a rule narrows what is allowed. */
+	if (proto == POLICY_UDP && port == NAMES_PORT)
+		return denied("port 53 is the sandbox's own name service");
 	if (find_net(p->deny, p->n_deny, a, port, proto) || find_net(p->deny, p->n_deny, a, port, POLICY_TCP))
 		return denied("an address of the deny list");
 	if (find_net(p->allow, p->n_allow, a, port, proto))
 		return allowed;
-	if (p->mode == NETWORK_PUBLIC && !is_private) {
-		if (proto == POLICY_UDP)
-			return denied("datagrams need a rule");
+	if (p->mode == NETWORK_PUBLIC && !is_private && proto == POLICY_TCP) {
+		bool look = policy_denies_names(p, proto);
 		if (port == 25)
 			return denied("port 25 needs a rule");
-		if (denies_some_name(p) && port == 853)
+		if (look && port == 853)
 			return denied("encrypted name service would hide names that are denied");
-		return (struct judgement){ VERDICT_ALLOW, NULL, denies_some_name(p) };
+		return (struct judgement){ VERDICT_ALLOW, NULL, look };
 	}
-	return (struct judgement){ VERDICT_BY_NAME, "no rule allows it", false };
+	return (struct judgement){ VERDICT_BY_NAME, proto == POLICY_UDP ? "datagrams need a rule" : "no rule allows it", false };
 }
 
 bool policy_reachable(const struct policy_host *h, const struct addr *a)
@@ -590,15 +610,15 @@ bool policy_may_answer(const struct policy *p, const struct policy_host *h, cons
 	if (!policy_reachable(h, a))
 		return false;
 	for (size_t i = 0; i < p->n_deny; i++)
-		if (!p->deny[i].is_name && p->deny[i].n_ports == 0 && net_has(&p->deny[i].net, a))
+		if (!p->deny[i].is_name && p->deny[i].n_ports == 0 && denies(&p->deny[i], POLICY_TCP) && net_has(&p->deny[i].net, a))
 			return false;
 	return true;
 }
 
-bool policy_denies_name(const struct policy *p, const char *name, uint16_t port)
+bool policy_denies_name(const struct policy *p, const char *name, uint16_t port, enum policy_proto proto)
 {
 	for (size_t i = 0; i < p->n_deny; i++)
-		if (rule_name(&p->deny[i], name) && rule_port(&p->deny[i], port))
+		if (denies(&p->deny[i], proto) && rule_name(&p->deny[i], name) && rule_port(&p->deny[i], port))
 			return true;
 	return false;
 }
@@ -608,7 +628,7 @@ bool policy_may_resolve(const struct policy *p, const char *name)
 	if (p->mode == NETWORK_NONE)
 		return false;
 	for (size_t i = 0; i < p->n_deny; i++)
-		if (p->deny[i].n_ports == 0 && rule_name(&p->deny[i], name))
+		if (p->deny[i].n_ports == 0 && denies(&p->deny[i], POLICY_TCP) && rule_name(&p->deny[i], name))
 			return false;
 	if (p->mode == NETWORK_PUBLIC)
 		return true;
@@ -622,7 +642,7 @@ const struct policy_rule *policy_judge_name(const struct policy *p, const char *
 {
 	const struct policy_rule *found = NULL;
 
-	if (policy_denies_name(p, name, port))
+	if (policy_denies_name(p, name, port, proto))
 		return NULL;
 	/* A rule that asks for less comes first: one without /raw does not take away what another one with it gives. */
 	for (size_t i = 0; i < p->n_allow; i++)

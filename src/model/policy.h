@@ -4,7 +4,8 @@
  *   TARGET  a name ("api.example.org"), a wildcard ("*.example.org", which does not cover example.org itself; "*" is every name),
  *           an address, or an address range ("10.1.0.0/16", "[fd12::]/16" or "fd12::/16" without ports)
  *   PORTS   "443", "80,443", "8000-8099"; none = every port
- *   /udp    datagrams instead of connections
+ *   /udp    datagrams instead of connections; in a deny list: datagrams alone, where a rule without it means both. What is inside of them
+ *           is not looked at. Port 53 is the sandbox's own name service for every address
  *   /raw    the name is not looked for in the first bytes of the connection: for protocols that are neither TLS nor HTTP. Addresses
  *           need no such word, nothing is looked for there
  * Everything has one canonical text, which is what is stored and compared. An IPv4 address inside an IPv6 one (mapped, NAT64, 6to4,
@@ -125,7 +126,8 @@ bool policy_may_resolve(const struct policy *p, const char *name);
 /* The rule under which a connection to this name and port goes, after an address was judged; NULL = none. */
 const struct policy_rule *policy_judge_name(const struct policy *p, const char *name, uint16_t port, enum policy_proto proto);
 /* Is the name itself denied on this port? */
-bool policy_denies_name(const struct policy *p, const char *name, uint16_t port);
-bool policy_has_names(const struct policy *p); /* names decide something: what hides them cannot be let through */
+bool policy_denies_name(const struct policy *p, const char *name, uint16_t port, enum policy_proto proto);
+bool policy_denies_names(const struct policy *p, enum policy_proto proto); /* some: what hides them cannot be let through */
+bool policy_has_datagrams(const struct policy *p); /* a rule allows some */
 
 #endif

@@ -21,7 +21,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define TCP_PORT 4	   /* of the listeners; any would do, nothing else listens in a gate */
+#define LISTENER 4	   /* the port of the listeners; any would do, nothing else listens in a gate */
+#define NAMES_PORT 53
 #define BACKLOG	 1024	   /* half-open connections are the edge's memory */
 #define BUFFER	 (1 << 20) /* bytes of a socket each way, at most */
 /* What the gate asks for its neighbour from. An answer comes from whatever address was dialled, which is not one of the link's own, and then
@@ -220,7 +221,7 @@ static void table(struct nl *m, uint16_t message)
 /* All in one step. `again`: there may be rules of before, which they replace. */
 static void add_rules(struct nl *m, bool again)
 {
-	static const uint8_t echo4 = 8, echo6 = 128, solicit = 135, advertise = 136;
+	static const uint8_t echo4 = 8, echo6 = 128, solicit = 135, advertise = 136, names[] = { 0, NAMES_PORT };
 	const struct nfgenmsg batch = { .res_id = htons(NFNL_SUBSYS_NFTABLES) };
 	uint8_t gate4[4], gate6[16], box4[4], box6[16];
 
@@ -246,12 +247,20 @@ static void add_rules(struct nl *m, bool again)
 	end_rule(m, NF_DROP);
 	begin_rule(m); /* connections: to the listener */
 	match_meta(m, NFT_META_L4PROTO, IPPROTO_TCP);
-	to_listener(m, TCP_PORT);
+	to_listener(m, LISTENER);
 	end_rule(m, NF_ACCEPT);
 	begin_rule(m); /* else to the kernel, which answers that nobody listens */
 	match_meta(m, NFT_META_L4PROTO, IPPROTO_TCP);
 	end_rule(m, NF_ACCEPT);
-	begin_rule(m); /* datagrams: to the name service, or nobody */
+	begin_rule(m); /* questions: to the name service, whatever the address */
+	match_meta(m, NFT_META_L4PROTO, IPPROTO_UDP);
+	match_bytes(m, NFT_CMP_EQ, NFT_PAYLOAD_TRANSPORT_HEADER, 2, names, sizeof names);
+	end_rule(m, NF_ACCEPT);
+	begin_rule(m); /* other datagrams, which have been put together if they came in parts: tproxy sees to that */
+	match_meta(m, NFT_META_L4PROTO, IPPROTO_UDP);
+	to_listener(m, LISTENER);
+	end_rule(m, NF_ACCEPT);
+	begin_rule(m);
 	match_meta(m, NFT_META_L4PROTO, IPPROTO_UDP);
 	end_rule(m, NF_ACCEPT);
 	begin_rule(m); /* an echo of the gateway itself and of nobody else, though all addresses are local */
@@ -440,21 +449,32 @@ static int set(int fd, int level, int option, int value)
 	return setsockopt(fd, level, option, &value, sizeof value) < 0 ? -errno : 0;
 }
 
+/* What the edge has to know of a datagram: a question has but an address, others have a port, too. */
+static int tell_destination(int fd, int family, uint16_t port)
+{
+	if (port == NAMES_PORT) /* the address that was asked is the one that must answer */
+		return family == AF_INET ? set(fd, SOL_IP, IP_PKTINFO, 1) : set(fd, SOL_IPV6, IPV6_RECVPKTINFO, 1);
+	return family == AF_INET ? set(fd, SOL_IP, IP_RECVORIGDSTADDR, 1) : set(fd, SOL_IPV6, IPV6_RECVORIGDSTADDR, 1);
+}
+
 static int open_socket(int family, int type, uint16_t port)
 {
 	struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_port = htons(port) };
 	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
-	auto_fd int fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	/* Raw ones take packets with their heads, and nothing ever comes to them. */
+	auto_fd int fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, type == SOCK_RAW ? IPPROTO_RAW : 0);
 
 	if (fd < 0)
 		return -errno;
+	if (type == SOCK_RAW)
+		return take_fd(&fd);
 	int rc = set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
 	if (rc == 0)
 		rc = family == AF_INET ? set(fd, SOL_IP, IP_TRANSPARENT, 1) : set(fd, SOL_IPV6, IPV6_TRANSPARENT, 1);
 	if (rc == 0 && family == AF_INET6)
 		rc = set(fd, SOL_IPV6, IPV6_V6ONLY, 1);
-	if (rc == 0 && type == SOCK_DGRAM) /* the address that was asked is the one that must answer */
-		rc = family == AF_INET ? set(fd, SOL_IP, IP_PKTINFO, 1) : set(fd, SOL_IPV6, IPV6_RECVPKTINFO, 1);
+	if (rc == 0 && type == SOCK_DGRAM)
+		rc = tell_destination(fd, family, port);
 	if (rc == 0)
 		rc = set(fd, SOL_SOCKET, SO_RCVBUF, BUFFER / 2); /* the kernel doubles it */
 	if (rc == 0)
@@ -473,17 +493,17 @@ int gate_listen(struct netns_maker *m, int gate, int ret_fds[static EDGE_GATE_FD
 		int family, type;
 		uint16_t port;
 	} wanted[] = {
-		[EDGE_TCP4] = { AF_INET, SOCK_STREAM, TCP_PORT },
-		[EDGE_TCP6] = { AF_INET6, SOCK_STREAM, TCP_PORT },
-		[EDGE_DNS4] = { AF_INET, SOCK_DGRAM, 53 },
-		[EDGE_DNS6] = { AF_INET6, SOCK_DGRAM, 53 },
+		[EDGE_TCP4] = { AF_INET, SOCK_STREAM, LISTENER },   [EDGE_TCP6] = { AF_INET6, SOCK_STREAM, LISTENER },
+		[EDGE_DNS4] = { AF_INET, SOCK_DGRAM, NAMES_PORT },  [EDGE_DNS6] = { AF_INET6, SOCK_DGRAM, NAMES_PORT },
+		[EDGE_UDP4] = { AF_INET, SOCK_DGRAM, LISTENER },    [EDGE_UDP6] = { AF_INET6, SOCK_DGRAM, LISTENER },
+		[EDGE_RAW4] = { AF_INET, SOCK_RAW, 0 },		    [EDGE_RAW6] = { AF_INET6, SOCK_RAW, 0 },
 	};
 	int n = 0, rc = netns_enter(gate);
 
 	for (; rc == 0 && n < EDGE_GATE_FDS; n++) {
 		ret_fds[n] = open_socket(wanted[n].family, wanted[n].type, wanted[n].port);
 		if (ret_fds[n] < 0 && wanted[n].family == AF_INET6 && ret_fds[n] == -EAFNOSUPPORT)
-			ret_fds[n] = open_socket(AF_INET, wanted[n].type, 0); /* the edge gets four whatever happens; this one hears nothing */
+			ret_fds[n] = open_socket(AF_INET, SOCK_RAW, 0); /* the edge gets all of them whatever happens; this one hears nothing */
 		if (ret_fds[n] < 0) {
 			rc = ret_fds[n];
 			break;

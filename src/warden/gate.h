@@ -2,8 +2,9 @@
  *
  * Theory of operation. A sandbox with a network has one interface, eth0; its other end is in a namespace of its own, the gate, which has
  * no other link. Every address in the world is local to the gate, so the kernel there ends the sandbox's connections whatever they
- * were meant for: TCP goes to one listening socket (nft tproxy keeps the address that was dialled), datagrams to port 53 to another,
- * all else is refused by the kernel's own "nobody listens here", which a client sees at once. Nothing is forwarded, translated or tracked. The
+ * were meant for: TCP goes to one listening socket, datagrams to another (nft tproxy keeps the address that was dialled), those to port 53 to a
+ * third; answers of the former go back as whole packets by a raw socket, since each has another source. Without these sockets all is refused by
+ * the kernel's own "nobody listens here", which a client sees at once. Nothing is forwarded, translated or tracked. The
  * sockets are handed to the edge, which has no part in the namespace itself. Without listeners everything is refused: a gate that nobody
  * serves is closed.
  *

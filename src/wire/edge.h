@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define EDGE_MAGIC 0x43454733u /* "CEG3"; changes with any field */
+#define EDGE_MAGIC 0x43454734u /* "CEG4"; changes with any field */
 
 /* Where a sandbox finds its gate; the same for all, since none sees another's. */
 #define GATE_ADDR4 "10.97.83.1"
@@ -20,7 +20,8 @@
 
 /* --- warden to edge --- */
 enum edge_gate_op { EDGE_GATE_OPEN = 1, EDGE_GATE_CLOSE };
-enum { EDGE_TCP4, EDGE_TCP6, EDGE_DNS4, EDGE_DNS6, EDGE_GATE_FDS }; /* with EDGE_GATE_OPEN, in this order */
+/* With EDGE_GATE_OPEN, in this order: listeners; what questions come to, and all other datagrams; what takes whole packets for the sandbox. */
+enum { EDGE_TCP4, EDGE_TCP6, EDGE_DNS4, EDGE_DNS6, EDGE_UDP4, EDGE_UDP6, EDGE_RAW4, EDGE_RAW6, EDGE_GATE_FDS };
 struct edge_gate {
 	uint32_t magic, op;
 	char id[40];
@@ -54,7 +55,7 @@ struct edge_event { /* one verdict, or (EDGE_CLOSED) the end of a connection tha
 	char addr[46];
 	char name[254]; /* or empty */
 	char reason[120];
-	uint64_t up_bytes, down_bytes, duration_ms; /* of EDGE_CLOSED */
+	uint64_t up_bytes, down_bytes, duration_ms; /* of EDGE_CLOSED; of datagrams without their heads */
 };
 
 #endif

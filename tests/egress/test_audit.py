@@ -16,14 +16,6 @@ def audit(w, box):
     return found
 
 
-def test_datagrams_that_would_not_be_carried_are_refused_at_the_create(w):
-    status, body = w.request("POST", "/v1/sandboxes", {"network": {"mode": "allow", "allow": ["1.2.3.4:123/udp"]}})
-    assert status == 422 and "datagrams" in body["error"]["message"], (status, body)
-    with w.create("public", deny=["1.2.3.4:123/udp"]) as b:
-        status, body = b.network(mode="allow", allow=["api.test:443/udp"])
-        assert status == 422, (status, body)
-
-
 def test_audit_of_what_was_reached_and_refused(w):
     w.names.table["audit.test"] = [PUBLIC4]
     with w.create("allow", allow=["audit.test:80"]) as b:

@@ -199,7 +199,8 @@ static void judge_public(void **state)
 	(void)state;
 	assert_int_equal(judged(&w, "1.1.1.1", 443, POLICY_TCP), VERDICT_ALLOW);
 	assert_int_equal(judged(&w, "2606:4700::1111", 443, POLICY_TCP), VERDICT_ALLOW);
-	assert_int_equal(judged(&w, "1.1.1.1", 443, POLICY_UDP), VERDICT_DENY);
+	assert_int_equal(judged(&w, "1.1.1.1", 443, POLICY_UDP), VERDICT_BY_NAME);
+	assert_int_equal(judged(&w, "1.1.1.1", 53, POLICY_UDP), VERDICT_DENY);
 	assert_int_equal(judged(&w, "1.1.1.1", 123, POLICY_UDP), VERDICT_ALLOW);
 	assert_int_equal(judged(&w, "10.1.2.3", 123, POLICY_UDP), VERDICT_ALLOW); /* opened by the operator, and a rule covers it */
 	assert_int_equal(judged(&w, "192.168.1.1", 123, POLICY_UDP), VERDICT_DENY);
@@ -222,7 +223,7 @@ static void judge_public(void **state)
 	assert_true(policy_judge_address(&w.p, &w.h, &a, 443, POLICY_TCP).look);
 	assert_false(policy_may_resolve(&w.p, "a.evil.test"));
 	assert_true(policy_may_resolve(&w.p, "evil.test"));
-	assert_true(policy_denies_name(&w.p, "a.evil.test", 443));
+	assert_true(policy_denies_name(&w.p, "a.evil.test", 443, POLICY_TCP));
 	world_done(&w);
 }
 
@@ -248,7 +249,6 @@ static void judge_allow(void **state)
 	assert_null(policy_judge_name(&w.p, "api.test", 80, POLICY_TCP));
 	assert_null(policy_judge_name(&w.p, "api.test", 443, POLICY_UDP));
 	assert_true(policy_judge_name(&w.p, "git.test", 22, POLICY_TCP)->raw);
-	assert_true(policy_has_names(&w.p));
 	world_done(&w);
 
 	struct world none = world(NETWORK_ALLOW, "", "", "");
@@ -256,6 +256,40 @@ static void judge_allow(void **state)
 	assert_null(policy_judge_name(&none.p, "api.test", 443, POLICY_TCP));
 	assert_false(policy_may_resolve(&none.p, "api.test"));
 	world_done(&none);
+}
+
+static void judge_datagrams(void **state)
+{
+	struct world w = world(NETWORK_PUBLIC, "ntp.test:123/udp *.quic.test/udp 1.2.3.0/24:5000-5010/udp api.test:443", "8.8.8.8:123/udp 9.9.9.9:5000 a.quic.test:7/udp b.quic.test:8", "");
+
+	(void)state;
+	assert_int_equal(judged(&w, "1.2.3.4", 5000, POLICY_UDP), VERDICT_ALLOW);
+	assert_int_equal(judged(&w, "1.2.3.4", 5011, POLICY_UDP), VERDICT_BY_NAME);
+	assert_int_equal(judged(&w, "8.8.8.8", 123, POLICY_UDP), VERDICT_DENY);
+	assert_int_equal(judged(&w, "8.8.8.8", 123, POLICY_TCP), VERDICT_ALLOW); /* datagrams alone were denied */
+	assert_int_equal(judged(&w, "9.9.9.9", 5000, POLICY_UDP), VERDICT_DENY); /* a denial without a suffix is of both */
+	assert_int_equal(judged(&w, "9.9.9.9", 5000, POLICY_TCP), VERDICT_DENY);
+	assert_int_equal(judged(&w, "127.0.0.1", 123, POLICY_UDP), VERDICT_DENY);
+	assert_int_equal(judged(&w, "224.0.0.251", 5353, POLICY_UDP), VERDICT_DENY);
+	assert_non_null(policy_judge_name(&w.p, "ntp.test", 123, POLICY_UDP));
+	assert_null(policy_judge_name(&w.p, "ntp.test", 123, POLICY_TCP));
+	assert_null(policy_judge_name(&w.p, "api.test", 443, POLICY_UDP));
+	assert_null(policy_judge_name(&w.p, "a.quic.test", 7, POLICY_UDP));
+	assert_false(policy_denies_name(&w.p, "a.quic.test", 7, POLICY_TCP));
+	assert_true(policy_denies_name(&w.p, "b.quic.test", 8, POLICY_TCP));
+	assert_true(policy_denies_name(&w.p, "b.quic.test", 8, POLICY_UDP));
+	assert_true(policy_has_datagrams(&w.p));
+	assert_true(policy_denies_names(&w.p, POLICY_TCP));
+	world_done(&w);
+
+	struct world only = world(NETWORK_PUBLIC, "api.test:443", "x.test/udp 10.0.0.0/8/udp 4.4.4.4/udp", "");
+	assert_false(policy_denies_names(&only.p, POLICY_TCP)); /* so no connection has to be looked into */
+	assert_true(policy_denies_names(&only.p, POLICY_UDP));
+	assert_true(policy_may_resolve(&only.p, "x.test"));
+	struct addr a = addr("4.4.4.4");
+	assert_true(policy_may_answer(&only.p, &only.h, &a));
+	assert_false(policy_has_datagrams(&only.p));
+	world_done(&only);
 }
 
 static void answers(void **state)
@@ -294,10 +328,11 @@ static void lists(void **state)
 	many[POLICY_RULES_MAX + 1] = NULL;
 	assert_true(policy_check(NETWORK_ALLOW, many, NULL, false, &e) < 0);
 	assert_int_equal(e.kind, ERR_TOO_LARGE);
-	char datagrams[] = "1.2.3.4:123/udp", *udp[] = { datagrams, NULL };
-	assert_true(policy_check(NETWORK_ALLOW, udp, NULL, false, &e) < 0); /* not carried, so not promised */
-	assert_int_equal(e.kind, ERR_UNSUPPORTED);
-	assert_int_equal(policy_check(NETWORK_PUBLIC, NULL, udp, false, &e), 0);
+	char datagrams[] = "1.2.3.4:53,123/udp", *udp[] = { datagrams, NULL }, questions[] = "1.2.3.4:53/udp", *names[] = { questions, NULL };
+	assert_int_equal(policy_check(NETWORK_ALLOW, udp, NULL, false, &e), 0);
+	assert_true(policy_check(NETWORK_PUBLIC, names, NULL, false, &e) < 0); /* ours, so not promised */
+	assert_int_equal(e.kind, ERR_INVALID);
+	assert_int_equal(policy_check(NETWORK_PUBLIC, NULL, names, false, &e), 0);
 	free(one[0]);
 	free(bad[0]);
 }
@@ -404,7 +439,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(addresses), cmocka_unit_test(classes),	    cmocka_unit_test(names),   cmocka_unit_test(rules),
-		cmocka_unit_test(judge_public), cmocka_unit_test(judge_allow), cmocka_unit_test(answers), cmocka_unit_test(lists),
+		cmocka_unit_test(judge_public), cmocka_unit_test(judge_allow),
+		cmocka_unit_test(judge_datagrams), cmocka_unit_test(answers), cmocka_unit_test(lists),
 		cmocka_unit_test(publications), cmocka_unit_test(within_a_ceiling), cmocka_unit_test(limits_of_a_ceiling),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
