@@ -171,17 +171,23 @@ int gatekeeper_ready(struct gatekeeper *k, struct err *e)
 	return rc < 0 ? rc : wait_ready(k, e);
 }
 
-void gatekeeper_detach(struct gatekeeper *k, const char *id, int *gate)
+void gatekeeper_let_go(struct gatekeeper *k, const char *id, int *gate)
 {
 	struct edge_gate g = { .magic = EDGE_MAGIC, .op = EDGE_GATE_CLOSE };
 
 	if (*gate < 0)
 		return;
 	snprintf(g.id, sizeof g.id, "%s", id);
-	gate_cut(k->netns, *gate);
 	*gate = close_fd(*gate);
 	if (k->edge >= 0)
 		tell_edge(k, &g, NULL, 0);
+}
+
+void gatekeeper_detach(struct gatekeeper *k, const char *id, int *gate)
+{
+	if (*gate >= 0)
+		gate_cut(k->netns, *gate);
+	gatekeeper_let_go(k, id, gate);
 }
 
 void gatekeeper_ended(struct gatekeeper *k)

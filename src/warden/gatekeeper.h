@@ -28,6 +28,9 @@ void gatekeeper_done(struct gatekeeper *k);
 int gatekeeper_ready(struct gatekeeper *k, struct err *e);
 /* The edge lets go of it and the sandbox's interface goes. *gate is closed. */
 void gatekeeper_detach(struct gatekeeper *k, const char *id, int *gate);
+/* The same for a sandbox in which nothing lives any more: its interface goes with the namespaces, and nobody waits for that (the kernel
+ * takes 10 ms and more for one that is asked for). */
+void gatekeeper_let_go(struct gatekeeper *k, const char *id, int *gate);
 
 /* The edge has ended (its pidfd is in the epoll set with the gatekeeper as its data). */
 void gatekeeper_ended(struct gatekeeper *k);

@@ -503,7 +503,7 @@ void sandbox_ended(struct keeper *k, struct sandbox *s)
 {
 	if (s->record.machine) /* what was beside its QEMU */
 		cgroup_kill(k->groups, s->record.id);
-	gatekeeper_detach(k->gates, s->record.id, &s->gate);
+	gatekeeper_let_go(k->gates, s->record.id, &s->gate);
 	process_reap(s->pidfd);
 	s->pidfd = close_fd(s->pidfd);
 	s->oom = !s->destroying && cgroup_oom_kills(k->groups, s->record.id) > 0; /* the counter goes with the groups */
