@@ -7,12 +7,16 @@
 
 static void add_row(struct table *t, const json_t *q)
 {
-	table_add(t, (const char *const[]){ text_of(q, "id"), text_of(q, "run"), json_object_get(q, "host") ? text_of(q, "host") : text_of(q, "path"), text_of(q, "rule"), text_of(q, "denied_at") });
+	bool method = json_object_get(q, "method");
+	auto_free char *request = xasprintf("%s %s%s", text_of(q, "method"), text_of(q, "host"), text_of(q, "path"));
+	const char *what = method ? request : json_object_get(q, "host") ? text_of(q, "host") : text_of(q, "path");
+
+	table_add(t, (const char *const[]){ text_of(q, "id"), text_of(q, "run"), what, text_of(q, "rule"), text_of(q, "denied_at") });
 }
 
 static int run_ls(struct cli *cli, int argc, char **argv)
 {
-	static const char *const headings[] = { "ID", "RUN", "PROGRAM OR HOST", "RULE", "DENIED AT" };
+	static const char *const headings[] = { "ID", "RUN", "PROGRAM, HOST OR REQUEST", "RULE", "DENIED AT" };
 	auto_args struct args a;
 	json_t *items = NULL;
 
@@ -62,7 +66,7 @@ static const struct command permissions_deny = { .name = "permissions deny", .sy
 const struct command command_permissions = {
 	.name = "permissions",
 	.synopsis = "ls|allow|deny SANDBOX ...",
-	.summary = "Answer for programs and hosts that a sandbox has to ask for",
-	.help = "A sandbox has such programs by `caisson create --permit 'ask program:PATH'`, such hosts by 'ask host:NAME'. What nobody answers for is denied after two minutes.\n",
+	.summary = "Answer for programs, hosts and requests that a sandbox has to ask for",
+	.help = "A sandbox has such programs by `caisson create --permit 'ask program:PATH'`, such hosts by 'ask host:NAME', such requests by 'ask method:DELETE NAME'. What nobody answers for is denied after two minutes.\n",
 	.subcommands = (const struct command *const[]){ &permissions_ls, &permissions_allow, &permissions_deny, NULL },
 };

@@ -316,22 +316,30 @@ void core_verdict(void *core, const struct edge_event *ev)
 	core_audit_end(c);
 }
 
-void audit_secret(struct core *c, const char *id, const struct opener_event *ev)
+/* One more line of this kind of its doing; NULL: it is counted. */
+static struct audit_line *begin_verdict(struct sandbox *s, bool asked, bool allowed, const char *type_allowed, const char *type_denied)
 {
-	struct sandbox *s = core_find(c, NULL, id);
+	if (asked ? may_ask(s) : may_say(s))
+		return audit_begin(s->core->o.audit, allowed ? type_allowed : type_denied, s->row.tenant);
+	if (allowed)
+		s->more->allowed++;
+	else
+		s->more->denied++;
+	return NULL;
+}
 
-	log_debug("sandbox=%s secret=%s allowed=%u name=\"%s\" port=%u reason=\"%s\"", id, ev->secret, ev->allowed, ev->name, ev->port, ev->reason);
-	if (!s)
+void audit_untold(struct sandbox *s, uint32_t n)
+{
+	if (n)
+		more_of(s)->untold += n;
+}
+
+void audit_secret(struct sandbox *s, const struct opener_event *ev)
+{
+	log_debug("sandbox=%s secret=%s allowed=%u name=\"%s\" port=%u reason=\"%s\"", s->row.id, ev->secret, ev->allowed, ev->name, ev->port, ev->reason);
+	struct audit_line *l = begin_verdict(s, false, ev->allowed, "secret.used", "secret.denied");
+	if (!l)
 		return;
-	more_of(s)->untold += ev->lost;
-	if (!may_say(s)) {
-		if (ev->allowed)
-			s->more->allowed++;
-		else
-			s->more->denied++;
-		return;
-	}
-	struct audit_line *l = audit_begin(c->o.audit, ev->allowed ? "secret.used" : "secret.denied", s->row.tenant);
 	audit_text(l, "sandbox", s->row.id);
 	audit_text(l, "id", ev->secret[0] ? ev->secret : NULL);
 	audit_text(l, "name", ev->name);
@@ -339,7 +347,24 @@ void audit_secret(struct core *c, const char *id, const struct opener_event *ev)
 	audit_text(l, "method", ev->method);
 	audit_text(l, "path", ev->path);
 	audit_text(l, "reason", ev->reason[0] ? ev->reason : NULL);
-	core_audit_end(c);
+	core_audit_end(s->core);
+}
+
+/* One whose word was waited for is not lost among the others. */
+void audit_method(struct sandbox *s, const struct opener_event *ev)
+{
+	struct audit_line *l = begin_verdict(s, ev->ask, ev->allowed, "permission.allowed", "permission.denied");
+	if (!l)
+		return;
+	audit_text(l, "sandbox", s->row.id);
+	audit_text(l, "kind", "method");
+	audit_text(l, "method", ev->method);
+	audit_text(l, "name", ev->name);
+	audit_u64(l, "port", ev->port);
+	audit_text(l, "path", ev->path);
+	audit_text(l, "rule", ev->rule[0] ? ev->rule : NULL);
+	audit_text(l, "reason", ev->reason[0] ? ev->reason : NULL);
+	core_audit_end(s->core);
 }
 
 void audit_permission(void *sandbox, uint64_t run, unsigned how, const struct guest_verdict *v)
@@ -354,15 +379,10 @@ void audit_permission(void *sandbox, uint64_t run, unsigned how, const struct gu
 	char id[32];
 
 	more_of(s)->untold += v->untold;
-	if (!(how == GUEST_BY_ANSWER || how == GUEST_BY_TIME ? may_ask(s) : may_say(s))) {
-		if (v->allowed)
-			s->more->allowed++;
-		else
-			s->more->denied++;
+	struct audit_line *l = begin_verdict(s, how == GUEST_BY_ANSWER || how == GUEST_BY_TIME, v->allowed, "permission.allowed", "permission.denied");
+	if (!l)
 		return;
-	}
 	snprintf(id, sizeof id, "run_%llu", (unsigned long long)run);
-	struct audit_line *l = audit_begin(s->core->o.audit, v->allowed ? "permission.allowed" : "permission.denied", s->row.tenant);
 	audit_text(l, "sandbox", s->row.id);
 	audit_text(l, "run", run ? id : NULL);
 	audit_text(l, "kind", kinds[v->kind]);
@@ -376,7 +396,8 @@ static void say_question(struct audit_line *l, const struct question_view *v)
 {
 	audit_text(l, "id", v->id);
 	audit_text(l, "run", v->run);
-	audit_text(l, "kind", v->host ? "host" : "program");
+	audit_text(l, "kind", v->method ? "method" : v->host ? "host" : "program");
+	audit_text(l, "method", v->method);
 	audit_text(l, "path", v->path);
 	audit_text(l, "name", v->host);
 	audit_text(l, "rule", v->rule);

@@ -159,11 +159,16 @@ int authority_open(struct store *s, const struct vault *v, struct authority *ret
 	return 0;
 }
 
-/* "critical,permitted;DNS:api.example.org,...,excluded;IP:..." A constraint covers what is below the name, too. */
+/* "critical,permitted;DNS:api.example.org,...,excluded;IP:..." A constraint covers what is below the name, too. Of every name ("*", of a
+ * rule about methods) there is none. */
 static int constraints_of(char *const *hosts, struct buf *out)
 {
+	bool all = false;
+
 	buf_addz(out, "critical");
-	for (; *hosts; hosts++) {
+	for (char *const *h = hosts; *h; h++)
+		all |= strncmp(*h, "*", 2) == 0 || strncmp(*h, "*:", 2) == 0;
+	for (; *hosts && !all; hosts++) {
 		const char *name = strncmp(*hosts, "*.", 2) == 0 ? *hosts + 2 : *hosts;
 		buf_addf(out, ",permitted;DNS:%.*s", (int)strcspn(name, ":"), name);
 	}

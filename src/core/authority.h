@@ -18,7 +18,7 @@ struct authority {
 };
 int authority_open(struct store *s, const struct vault *v, struct authority *ret, struct err *e); /* made if there is none */
 void authority_done(struct authority *a);
-/* hosts: rules of secrets ("api.example.org:443", "*.example.org:443"), at least one. Certificate and key are appended in DER. */
+/* hosts: rules ("api.example.org:443", "*.example.org", "*"), at least one. Certificate and key are appended in DER. */
 int authority_deputy(const struct authority *a, const struct vault *v, char *const *hosts, struct buf *ret_certificate, struct buf *ret_key,
 		     struct err *e);
 

@@ -209,10 +209,14 @@ void audit_answer(struct sandbox *s, const struct question_view *v, bool allowed
 void permission_on_ask(void *sandbox, uint64_t id, const struct guest_ask *a);
 void permission_on_ask_end(void *sandbox, uint64_t id);
 void permission_on_host(struct sandbox *s, const char *name); /* what the edge says */
+void permission_on_method(struct sandbox *s, const struct opener_event *ev); /* what the opener says */
+void permission_on_method_end(struct sandbox *s, uint64_t id); /* 0: none waits any more */
 int sandbox_answer_host(struct sandbox *s, const char *name, bool allowed, struct err *e);
 void permissions_forget(struct sandbox *s); /* the connection is gone */
 void audit_emit(struct core *c, const char *type, struct sandbox *s, enum sandbox_state old, const struct run *r); /* what core_emit tells */
-void audit_secret(struct core *c, const char *id, const struct opener_event *ev); /* what an opener did with one, or would not */
+void audit_secret(struct sandbox *s, const struct opener_event *ev); /* what an opener did with one, or would not */
+void audit_untold(struct sandbox *s, uint32_t n); /* what was lost on the way here */
+void audit_method(struct sandbox *s, const struct opener_event *ev); /* what became of a request */
 void audit_say_network(struct audit_line *l, const struct sandbox *s);
 void audit_say_secrets(struct audit_line *l, const struct sandbox *s);
 void audit_op(struct sandbox *s, const struct op_spec *spec, struct link_op *op); /* its end will be a line */

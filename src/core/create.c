@@ -45,7 +45,7 @@ static int check_caps(const struct core *c, const struct boundary *b, const stru
 		return -ENOTSUP;
 	}
 	if (spec->network == NETWORK_NONE && reach_has_hosts(spec->permissions))
-		return err_set(e, ERR_INVALID, EINVAL, "permissions: rules about hosts, and no network: give a network.mode");
+		return err_set(e, ERR_INVALID, EINVAL, "permissions: rules about hosts or methods, and no network: give a network.mode");
 	if (!spec->volumes.n || b->ops->caps & BOUNDARY_CAN_VOLUMES)
 		return 0;
 	(void)err_set(e, ERR_UNSUPPORTED, ENOTSUP, "volumes: the boundary '%s' shares no folders with anybody: leave them out", b->ops->name);
@@ -234,7 +234,7 @@ static bool may_rename(const struct boundary *b, const struct sandbox_spec *spec
 	return (!spec->name && !spec->hostname) || b->ops->caps & BOUNDARY_OWN_CLOCK;
 }
 
-/* A sandbox with secrets is there when it is prepared for them, and if that fails it is not there. */
+/* A sandbox some of whose TLS is opened is there when it is prepared for that, and if that fails it is not there. */
 struct preparing {
 	sandbox_done_fn done;
 	void *ctx;
@@ -274,7 +274,7 @@ static void prepare(void *ctx, const struct err *e, struct sandbox *s)
 
 static void prepare_secrets(const struct sandbox_spec *spec, sandbox_done_fn *done, void **ctx)
 {
-	if (spec->secret_env.n + spec->secret_files.n == 0)
+	if (!spec_is_opened(spec))
 		return;
 	struct preparing *p = xcalloc(1, sizeof *p);
 	*p = (struct preparing){ .done = *done, .ctx = *ctx };

@@ -51,7 +51,7 @@ static void enter_state(struct sandbox *s, enum sandbox_state state, const char 
 	s->row.error = copy;
 	store_sandbox_state(s->core->o.store, s->row.id, state, error, now);
 	core_emit(s->core, "sandbox.state", s, old, NULL);
-	if (sandbox_has_secrets(s))
+	if (sandbox_is_opened(s))
 		secrets_tell(s);
 }
 

@@ -1,7 +1,9 @@
 /* What waits for somebody's word. Programs (rules "ask program:..."): the guest holds them, and denies what nobody answers in time. Hosts
- * ("ask host:..."): the edge holds the look-up of the name; an answer is part of the sandbox from then on. Here is only the list. It lives as long as the connection: the guest tells a daemon that comes back what still waits. What a sandbox can cause is
+ * ("ask host:..."): the edge holds the look-up of the name; an answer is part of the sandbox from then on. Requests (rules "ask method:..."): the sandbox's
+ * opener holds them; an answer is for the one. Here is only the list. It lives as long as the connection: the guest tells a daemon that comes back what still waits. What a sandbox can cause is
  * bounded: so many questions at once, and so many a second of which there is an event and a line of the log. */
 #include "core/core_int.h"
+#include "egress/egress.h"
 #include "model/permission.h"
 #include "model/policy.h"
 #include "model/reach.h"
@@ -17,6 +19,7 @@ struct question {
 	struct question_view view;
 	struct question *next;
 	char run[32];
+	char *rule; /* of a request: the opener's word, which may be older than the rules of now */
 };
 
 static struct question **find(struct sandbox *s, uint64_t id)
@@ -35,6 +38,8 @@ static void forget(struct question **at)
 	*at = q->next;
 	free((char *)(uintptr_t)q->view.path);
 	free((char *)(uintptr_t)q->view.host);
+	free((char *)(uintptr_t)q->view.method);
+	free(q->rule);
 	free(q);
 }
 
@@ -100,7 +105,7 @@ void permission_on_host(struct sandbox *s, const char *text)
 		return;
 	for (struct question **at = &s->questions, **next; *at; at = next) { /* an old one: its time was over, or the edge is another */
 		next = &(*at)->next;
-		if ((*at)->view.host && streq((*at)->view.host, name)) {
+		if ((*at)->view.host && !(*at)->view.method && streq((*at)->view.host, name)) {
 			forget(at);
 			break;
 		}
@@ -112,6 +117,31 @@ void permission_on_host(struct sandbox *s, const char *text)
 	q->view.host = xstrdup(name);
 	q->view.rule = reach_asks_for(&s->row.spec, name);
 	add(s, q, EDGE_ASK_MS);
+}
+
+void permission_on_method(struct sandbox *s, const struct opener_event *ev)
+{
+	if (!ev->ask || *find(s, ev->ask) || make_room(s) == 0)
+		return;
+	struct question *q = xcalloc(1, sizeof *q);
+	q->id = ev->ask;
+	q->rule = xstrdup(ev->rule);
+	q->view.method = xstrdup(ev->method);
+	q->view.host = xstrdup(ev->name);
+	q->view.path = xstrdup(ev->path);
+	q->view.rule = q->rule;
+	add(s, q, OPENER_ASK_MS);
+}
+
+void permission_on_method_end(struct sandbox *s, uint64_t id)
+{
+	struct question **at = &s->questions;
+
+	while (*at)
+		if ((*at)->view.method && (!id || (*at)->id == id))
+			forget(at);
+		else
+			at = &(*at)->next;
 }
 
 void permission_on_ask_end(void *sandbox, uint64_t id)
@@ -137,9 +167,15 @@ int sandbox_answer(struct sandbox *s, const char *id, bool allowed, struct err *
 
 	if (!at || !*at)
 		return err_set(e, ERR_NOT_FOUND, ENOENT, "no question '%.40s' waits for an answer", id);
+	if ((*at)->view.host && (*at)->view.until_ms <= now_unix_ms())
+		return err_set(e, ERR_NOT_FOUND, ENOENT, "no question '%.40s' waits for an answer", id);
+	if ((*at)->view.method) {
+		egress_answer(s->core->o.egress, s->row.id, number, allowed);
+		audit_answer(s, &(*at)->view, allowed);
+		forget(at);
+		return 0;
+	}
 	if ((*at)->view.host) {
-		if ((*at)->view.until_ms <= now_unix_ms())
-			return err_set(e, ERR_NOT_FOUND, ENOENT, "no question '%.40s' waits for an answer", id);
 		int rc = sandbox_answer_host(s, (*at)->view.host, allowed, e);
 		if (rc == 0) {
 			audit_answer(s, &(*at)->view, allowed);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "core/core_int.h"
 #include "egress/keyring.h"
+#include "model/reach.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -319,16 +320,17 @@ static size_t secrets_of(const struct sandbox *s, const struct secret *ret[stati
 	return n;
 }
 
-/* NULL-terminated; the texts are the secrets'. Heap. */
-static char **hosts_of(const struct secret *const *v, size_t n)
+/* Of the secrets, behind those of `hosts`, which is taken. NULL, or NULL-terminated; heap, with its texts. */
+static char **hosts_of(char **hosts, const struct secret *const *v, size_t n)
 {
-	char **hosts = NULL;
 	size_t n_hosts = 0;
 
+	while (hosts && hosts[n_hosts])
+		n_hosts++;
 	for (size_t i = 0; i < n; i++)
 		for (char *const *h = v[i]->row.spec.hosts; h && *h && n_hosts < POLICY_RULES_MAX; h++) {
 			hosts = xreallocarray(hosts, n_hosts + 2, sizeof *hosts);
-			hosts[n_hosts++] = *h;
+			hosts[n_hosts++] = xstrdup(*h);
 			hosts[n_hosts] = NULL;
 		}
 	return hosts;
@@ -339,13 +341,13 @@ void secrets_tell(struct sandbox *s)
 	const struct secret *v[SECRETS_OF_SANDBOX_MAX];
 	bool lives = s->row.state == SANDBOX_RUNNING || s->row.state == SANDBOX_PAUSED || s->row.state == SANDBOX_CREATING ||
 		     s->row.state == SANDBOX_STARTING;
-	size_t n = lives && s->row.spec.network != NETWORK_NONE ? secrets_of(s, v) : 0;
+	bool opened = lives && s->row.spec.network != NETWORK_NONE;
 
 	if (!s->core->o.egress)
 		return;
-	char **hosts = hosts_of(v, n);
-	egress_open(s->core->o.egress, s->row.id, hosts);
-	free(hosts);
+	char **hosts = opened ? hosts_of(NULL, v, secrets_of(s, v)) : NULL;
+	egress_open(s->core->o.egress, s->row.id, hosts, opened && reach_has_methods(s->row.spec.permissions));
+	strv_free(hosts);
 }
 
 static void secrets_changed(struct core *c, const struct secret_row *row)
@@ -392,25 +394,48 @@ static int keys_for(void *ctx, const char *id, struct buf *out)
 		return -ENOENT;
 	const struct authority *a = secrets_authority(c, &e);
 	size_t n = secrets_of(s, v);
-	char **hosts = hosts_of(v, n);
+	char **hosts = NULL;
+	reach_read(s->row.spec.permissions, &hosts);
+	hosts = hosts_of(hosts, v, n);
 	buf_init(&certificate, 64 << 10);
 	buf_init(&key, 8192);
 	int rc = a && hosts ? authority_deputy(a, c->secrets->vault, hosts, &certificate, &key, &e) : -ENOENT;
 	if (rc == 0)
 		keyring_put_authority(out, buf_str(&certificate), buf_str(&key));
+	for (char *const *p = s->row.spec.permissions; p && *p; p++)
+		if (reach_has_methods((char *const[]){ *p, NULL }))
+			keyring_put_rule(out, *p);
 	for (size_t i = 0; i < n && rc == 0; i++)
 		rc = put_key(c->secrets, v[i], out, &e);
 	if (rc < 0 && hosts)
 		log_error("sandbox=%s msg=\"its secrets cannot be had: %s\"", id, e.message);
 	buf_done(&certificate);
 	buf_wipe(&key);
-	free(hosts);
+	strv_free(hosts);
 	return rc;
 }
 
 static void on_use(void *ctx, const char *id, const struct opener_event *ev)
 {
-	audit_secret(ctx, id, ev);
+	struct sandbox *s = core_find(ctx, NULL, id);
+
+	if (!s)
+		return;
+	audit_untold(s, ev->lost);
+	switch ((enum opener_event_kind)ev->kind) {
+	case OPENER_SECRET:
+		audit_secret(s, ev);
+		break;
+	case OPENER_METHOD:
+		audit_method(s, ev);
+		break;
+	case OPENER_ASK:
+		permission_on_method(s, ev);
+		break;
+	case OPENER_ASK_END:
+		permission_on_method_end(s, ev->ask);
+		break;
+	}
 }
 
 void secrets_serve(struct core *c)
@@ -421,9 +446,14 @@ void secrets_serve(struct core *c)
 
 /* --- in a sandbox --- */
 
-bool sandbox_has_secrets(const struct sandbox *s)
+bool spec_is_opened(const struct sandbox_spec *s)
 {
-	return s->row.spec.secret_env.n + s->row.spec.secret_files.n > 0;
+	return s->secret_env.n + s->secret_files.n > 0 || reach_has_methods(s->permissions);
+}
+
+bool sandbox_is_opened(const struct sandbox *s)
+{
+	return spec_is_opened(&s->row.spec);
 }
 
 /* Programs that do not look at the system's bundle. */
@@ -469,7 +499,7 @@ void sandbox_env(const struct sandbox *s, struct pairs *env)
 	char number[32];
 	size_t git = 0;
 
-	if (sandbox_has_secrets(s)) {
+	if (sandbox_is_opened(s)) {
 		for (size_t i = 0; i < ARRAY_LEN(bundle_variables); i++)
 			pairs_add(env, bundle_variables[i], TRUST_BUNDLE);
 		pairs_add(env, "NODE_EXTRA_CA_CERTS", TRUST_ANCHOR);

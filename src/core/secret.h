@@ -14,15 +14,16 @@ void secrets_serve(struct core *c); /* openers ask for their keys from now on */
 int secrets_seal_text(struct core *c, const char *what, const char *plain, char **ret, struct err *e);
 int secrets_unseal_text(struct core *c, const char *what, const char *sealed, char **ret, struct err *e);
 
-bool sandbox_has_secrets(const struct sandbox *s);
+bool sandbox_is_opened(const struct sandbox *s); /* has secrets, or rules about methods: its TLS is opened for some hosts */
+bool spec_is_opened(const struct sandbox_spec *s);
 /* All that runs of it get: what programs need to trust the authority, its own environment, placeholders. `env` is empty before. */
 void sandbox_env(const struct sandbox *s, struct pairs *env);
-/* The edge and the opener what holds now; whenever the sandbox's secrets, or the place where it runs, have changed. */
+/* The edge and the opener what holds now; whenever the sandbox's secrets or rules about methods, or the place where it runs, have changed. */
 void secrets_tell(struct sandbox *s);
 int secrets_known(struct core *c, const char *tenant, const struct sandbox_spec *spec, struct err *e); /* are all that it names there? */
 
 /* trust.c: puts the authority's certificate where programs inside look for such, and placeholders into files. The sandbox runs.
- * Done at once when it has no secrets. */
+ * Done at once when none of its TLS is opened. */
 void secrets_install(struct sandbox *s, sandbox_done_fn done, void *ctx);
 #define TRUST_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
 #define TRUST_ANCHOR "/usr/local/share/ca-certificates/caisson.crt"

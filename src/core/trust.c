@@ -1,4 +1,4 @@
-/* What a sandbox with secrets finds inside: the authority's certificate in every place where programs look for such, and files with placeholders.
+/* What a sandbox some of whose TLS is opened (for its secrets, or its rules about methods) finds inside: the authority's certificate in every place where programs look for such, and files with placeholders.
  *
  * Each bundle that the image has gets the certificate at its end, unless it is there already; the first one is made when it has none of
  * them. All of it is file work inside, by the guest; what it reads there is hostile and only ever compared. */
@@ -214,7 +214,7 @@ static void next(struct installing *i)
 
 void secrets_install(struct sandbox *s, sandbox_done_fn done, void *ctx)
 {
-	if (!sandbox_has_secrets(s)) {
+	if (!sandbox_is_opened(s)) {
 		done(ctx, NULL, s);
 		return;
 	}

@@ -230,12 +230,13 @@ static void put(struct egress *g, struct told *t, enum edge_policy_op op, const 
 	head.n_deny = add_rules(&t->record, reach->deny);
 	head.n_ask = add_rules(&t->record, reach->ask);
 	head.n_answered = add_rules(&t->record, reach->answered);
+	head.n_read = add_rules(&t->record, reach->read);
 	if (t->record.overflow) { /* no valid policy is as long */
 		log_error("sandbox=%s msg=\"its policy is too long: it reaches nothing\"", t->id);
 		buf_reset(&t->record);
 		(void)buf_add(&t->record, &head, sizeof head);
 		head.mode = NETWORK_NONE;
-		head.n_allow = head.n_deny = head.n_ask = head.n_answered = 0;
+		head.n_allow = head.n_deny = head.n_ask = head.n_answered = head.n_read = 0;
 	}
 	memcpy(head.id, t->id, sizeof head.id);
 	head.text_len = (uint32_t)(t->record.len - sizeof head);
@@ -315,15 +316,20 @@ static void close_opened(struct egress *g, const char *id)
 		put(g, t, EDGE_POLICY_OPEN, &(struct reach){ .mode = NETWORK_ALLOW }, NULL);
 }
 
-void egress_open(struct egress *g, const char *id, char *const *hosts)
+void egress_open(struct egress *g, const char *id, char *const *hosts, bool reads)
 {
-	if (!hosts || !hosts[0]) {
+	if ((!hosts || !hosts[0]) && !reads) {
 		close_opened(g, id);
 		return;
 	}
 	/* The opener has its keys before the edge hands it anything that they are for. */
 	openers_keep(g->openers, id);
 	put(g, get(g, id, true), EDGE_POLICY_OPEN, &(struct reach){ .mode = NETWORK_ALLOW, .allow = (char **)(uintptr_t)hosts }, NULL);
+}
+
+void egress_answer(struct egress *g, const char *id, uint64_t ask, bool allowed)
+{
+	openers_answer(g->openers, id, ask, allowed);
 }
 
 void egress_free(struct egress *g)

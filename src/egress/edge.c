@@ -166,6 +166,7 @@ static void sweep_boxes(struct edge *e)
 		HASH_DEL(e->boxes, b);
 		policy_done(&b->policy);
 		policy_done(&b->asked);
+		policy_done(&b->read);
 		policy_done(&b->opened);
 		close_fd(b->opener);
 		free(b);
@@ -237,7 +238,7 @@ static bool from_warden(struct edge *e)
 
 /* --- the daemon's records --- */
 
-enum list { LIST_ALLOW, LIST_DENY, LIST_ASK, LIST_ANSWERED, LISTS };
+enum list { LIST_ALLOW, LIST_DENY, LIST_ASK, LIST_ANSWERED, LIST_READ, LISTS };
 struct rules { /* views */
 	char *of[LISTS][RULES_MAX + 1];
 };
@@ -245,7 +246,7 @@ struct rules { /* views */
 /* NUL-terminated texts one after the other; what is not of that form is no policy at all. */
 static int split_rules(const struct edge_policy *head, char *text, size_t len, struct rules *ret)
 {
-	const uint32_t n[LISTS] = { head->n_allow, head->n_deny, head->n_ask, head->n_answered };
+	const uint32_t n[LISTS] = { head->n_allow, head->n_deny, head->n_ask, head->n_answered, head->n_read };
 	char *p = text, *end = text + len;
 
 	*ret = (struct rules){ 0 };
@@ -263,22 +264,25 @@ static int split_rules(const struct edge_policy *head, char *text, size_t len, s
 static void set_policy(struct edge *e, const struct edge_policy *head, char *text, size_t len)
 {
 	struct box *b = box_get(e, head->id);
-	struct policy fresh = { 0 }, asked = { 0 };
+	struct policy fresh = { 0 }, asked = { 0 }, read = { 0 };
 	struct flow *f, *next;
 	struct rules rules;
 	struct err err;
 
 	if (head->mode > NETWORK_ALLOW || split_rules(head, text, len, &rules) < 0 ||
 	    policy_parse((enum network_mode)head->mode, rules.of[LIST_ALLOW], rules.of[LIST_DENY], &fresh, &err) < 0 ||
-	    (head->n_ask && policy_parse(NETWORK_ALLOW, rules.of[LIST_ASK], rules.of[LIST_ANSWERED], &asked, &err) < 0)) {
+	    (head->n_ask && policy_parse(NETWORK_ALLOW, rules.of[LIST_ASK], rules.of[LIST_ANSWERED], &asked, &err) < 0) ||
+	    (head->n_read && policy_parse(NETWORK_ALLOW, rules.of[LIST_READ], NULL, &read, &err) < 0)) {
 		log_error("sandbox=%s msg=\"its policy cannot be read: it reaches nothing\"", b->id);
 		policy_done(&fresh);
 		fresh = (struct policy){ .mode = NETWORK_NONE };
 	}
 	policy_done(&b->policy);
 	policy_done(&b->asked);
+	policy_done(&b->read);
 	b->policy = fresh;
 	b->asked = asked;
+	b->read = read;
 	b->has_policy = true;
 	if (b->limits.bytes != head->bytes)
 		b->moved = 0;
@@ -298,7 +302,7 @@ static void set_opened(struct edge *e, const struct edge_policy *head, char *tex
 	struct rules rules;
 	struct err err;
 
-	if (head->n_deny || head->n_ask || split_rules(head, text, len, &rules) < 0 ||
+	if (head->n_deny || head->n_ask || head->n_read || split_rules(head, text, len, &rules) < 0 ||
 	    policy_parse(NETWORK_ALLOW, rules.of[LIST_ALLOW], NULL, &fresh, &err) < 0) {
 		log_error("sandbox=%s msg=\"which names are opened cannot be read: as before\"", b->id);
 		close_fd(fd);
@@ -321,7 +325,7 @@ static void forget_policy(struct edge *e, const struct edge_policy *head)
 	if (!b)
 		return;
 	none.mode = NETWORK_NONE;
-	none.n_allow = none.n_deny = none.n_ask = none.n_answered = 0;
+	none.n_allow = none.n_deny = none.n_ask = none.n_answered = none.n_read = 0;
 	set_policy(e, &none, nothing, 0);
 	policy_done(&b->opened);
 	b->opened = (struct policy){ 0 };

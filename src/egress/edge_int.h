@@ -78,7 +78,8 @@ struct box { /* a sandbox */
 	struct policy policy;
 	bool has_policy;
 	struct policy asked; /* names that somebody has to be asked for, if the policy allows them at all */
-	struct policy opened; /* names whose TLS goes to the opener */
+	struct policy read;   /* names to which nothing goes unread: by the opener, with TLS and without, or not at all */
+	struct policy opened; /* more names whose TLS goes to the opener */
 	int opener;	      /* its socket, or negative */
 	bool has_gate;
 	struct source gate[EDGE_GATE_FDS];
@@ -120,6 +121,8 @@ struct flow {
 	bool by_name;		 /* allowed only as one of the names pinned to addr */
 	bool unjudged;		 /* the first bytes have not been seen yet */
 	bool to_open;		 /* it is for the opener */
+	bool plain;		 /* without TLS, that is */
+	bool handed;		 /* it has gone there */
 	bool behind;		 /* the part of such a one between opener and server: told and counted as the part before it */
 	struct http_parser *http; /* plain HTTP under a policy of names: every request is looked at */
 	bool hold;		 /* an upgrade was asked for: nothing more goes up until the server has answered */
@@ -206,7 +209,10 @@ void udp_bury(struct edge *e);
 
 /* hand.c: to the opener */
 bool opens_port(const struct box *b, uint16_t port); /* could a connection to this port be one for it? */
-bool opens_name(const struct box *b, const char *name, uint16_t port);
+bool opens_name(const struct box *b, const char *name, uint16_t port); /* or is read */
+bool reads_port(const struct box *b, uint16_t port); /* the same of hosts whose requests are read */
+bool reads_name(const struct box *b, const char *name, uint16_t port);
+bool reads_addr(struct box *b, const struct addr *a, uint16_t port); /* an address that was given for the name of one */
 /* Its server is the opener from now on, and another connection goes on from there. False: it could not be. */
 bool flow_hand_over(struct flow *f);
 
@@ -245,6 +251,8 @@ void lookups_bury(struct edge *e);
 /* Is there a pin of this address whose name may be used for that port? name NULL: any; then the best one is chosen (raw first). Returns the
  * pin's name, or NULL. */
 const char *pin_find(struct box *b, const struct addr *a, uint16_t port, enum policy_proto proto, const char *name, bool *ret_raw);
+bool pin_of_name(struct box *b, const struct addr *a, const char *name); /* was it given for the name, whatever the policy says? */
+bool pin_of_rules(struct box *b, const struct addr *a, uint16_t port, const struct policy *p); /* for a name that p allows on the port? */
 int resolvers_read(struct edge *e, const char *text);
 
 /* host.c */

@@ -26,15 +26,18 @@ void egress_set(struct egress *g, const char *id, const struct reach *reach, con
 void egress_forget(struct egress *g, const char *id); /* reaches nothing from now on */
 void egress_close(struct egress *g); /* no edge any more: the loop can run out */
 
-/* --- secrets: which names are opened, and by whom (egress/opener.h) --- */
+/* --- secrets and rules about methods: which names are opened, and by whom (egress/opener.h) --- */
 /* The keys of this sandbox, as text of egress/keyring.h, are appended. Asked whenever its opener starts or they have changed; nothing of them is
  * kept here. 0 or a negative errno. */
 typedef int (*egress_keys_fn)(void *ctx, const char *id, struct buf *out);
-typedef void (*egress_use_fn)(void *ctx, const char *id, const struct opener_event *ev); /* a secret was used, or was refused */
+typedef void (*egress_use_fn)(void *ctx, const char *id, const struct opener_event *ev); /* what it has to tell */
 void egress_on_keys(struct egress *g, egress_keys_fn keys, egress_use_fn use, void *ctx);
-/* TLS to these (rules: names with ports) goes to the sandbox's opener from now on; also called when its keys have changed. NULL or none: there
- * is no opener. While one should run and does not, those connections are refused. */
-void egress_open(struct egress *g, const char *id, char *const *hosts);
+/* TLS to these (rules: names with ports) goes to the sandbox's opener from now on, beside what is sent to hosts that are read (`reads`: there are
+ * some; struct reach says which); also called when its keys have changed. None of either: there is no opener. While one should run and does not,
+ * those connections are refused. */
+void egress_open(struct egress *g, const char *id, char *const *hosts, bool reads);
+/* To OPENER_ASK, with its number. Of one that has ended it does nothing. */
+void egress_answer(struct egress *g, const char *id, uint64_t ask, bool allowed);
 void egress_free(struct egress *g); /* accepts NULL; its memory goes when the loop has run its handle out */
 
 #endif

@@ -1,7 +1,9 @@
 /* What the first bytes of a connection are for, and what every further request of plain HTTP is for.
  *
  * Two policies ask. Under one of names (by_name) they must name one of the names that the address was given for; whatever hides or
- * lacks a name is refused. Under an open one with names on its deny list they must not name one of those. */
+ * lacks a name is refused. Under an open one with names on its deny list they must not name one of those. Where the requests to some hosts
+ * are read (rules about methods), whatever is TLS or HTTP must name a host that the address was given for, too, or it could be one of those
+ * under no name or another one; and what is neither is refused by an address that was given for one of them. */
 #include "egress/edge_int.h"
 #include "wire/hello.h"
 
@@ -13,13 +15,18 @@ static enum first refuse(const char **ret_reason, const char *reason)
 	return FIRST_REFUSE;
 }
 
+static bool must_name(const struct flow *f)
+{
+	return f->by_name || (reads_port(f->box, f->port) && (f->box->policy.mode == NETWORK_PUBLIC || reads_addr(f->box, &f->addr, f->port)));
+}
+
 static enum first judge_name(struct flow *f, struct str sent, const char **ret_reason)
 {
 	char name[POLICY_NAME_MAX + 1];
 	struct addr literal;
 
 	if (addr_parse(sent, &literal) == 0) /* an address asks for no name */
-		return f->by_name ? refuse(ret_reason, "an address instead of a name") : FIRST_PASS;
+		return must_name(f) ? refuse(ret_reason, "an address instead of a name") : FIRST_PASS;
 	/* A dot at the end is no part of a name in TLS and HTTP, and servers differ about it. */
 	if (sent.n == 0 || sent.p[sent.n - 1] == '.' || name_canonical(sent, name) < 0)
 		return refuse(ret_reason, "not a name");
@@ -27,7 +34,7 @@ static enum first judge_name(struct flow *f, struct str sent, const char **ret_r
 		return refuse(ret_reason, "a name of the deny list");
 	if (asks_for_name(f->box, name))
 		return refuse(ret_reason, "a name that is asked for, and was not looked up");
-	if (f->by_name && !pin_find(f->box, &f->addr, f->port, POLICY_TCP, name, NULL))
+	if (f->by_name ? !pin_find(f->box, &f->addr, f->port, POLICY_TCP, name, NULL) : must_name(f) && !pin_of_name(f->box, &f->addr, name))
 		return refuse(ret_reason, "another name than the one that was looked up and allowed");
 	free(f->name);
 	f->name = xstrdup(name);
@@ -37,7 +44,7 @@ static enum first judge_name(struct flow *f, struct str sent, const char **ret_r
 /* Is it the names that its bytes are looked at for, or only whether it goes to the opener? */
 static bool names_matter(const struct flow *f)
 {
-	return f->by_name || f->box->asked.n_allow || policy_judge_address(&f->box->policy, &f->box->edge->net, &f->addr, f->port, POLICY_TCP).look;
+	return f->by_name || f->box->asked.n_allow || reads_port(f->box, f->port) || policy_judge_address(&f->box->policy, &f->box->edge->net, &f->addr, f->port, POLICY_TCP).look;
 }
 
 static enum first judge_hello(struct flow *f, const struct hello *h, const char **ret_reason)
@@ -45,7 +52,7 @@ static enum first judge_hello(struct flow *f, const struct hello *h, const char 
 	if (h->encrypted && names_matter(f))
 		return refuse(ret_reason, "TLS that hides the name (ECH)");
 	if (!h->name.p)
-		return f->by_name ? refuse(ret_reason, "TLS without a name (SNI)") : FIRST_PASS;
+		return must_name(f) ? refuse(ret_reason, "TLS without a name (SNI)") : FIRST_PASS;
 	enum first v = judge_name(f, h->name, ret_reason);
 	f->to_open = v == FIRST_PASS && f->name && opens_name(f->box, f->name, f->port);
 	return v;
@@ -68,7 +75,7 @@ static enum first judge_request(struct flow *f, const struct http_head *h, const
 	if (streq(h->method, "CONNECT"))
 		return refuse(ret_reason, "CONNECT would lead somewhere else");
 	if (!h->host.p || h->host.n == 0)
-		return f->by_name ? refuse(ret_reason, "a request without Host") : FIRST_PASS;
+		return must_name(f) ? refuse(ret_reason, "a request without Host") : FIRST_PASS;
 	struct str host = http_get(h, "Host");
 	if (host.p && !str_eq_nocase(host, h->host))
 		return refuse(ret_reason, "a request with two hosts");
@@ -94,6 +101,8 @@ enum first first_follow(struct flow *f, const uint8_t *p, size_t n, const char *
 			return FIRST_PASS;
 		case HTTP_HEAD:
 			v = judge_request(f, f->http->head, ret_reason);
+			if (v == FIRST_PASS && f->name && reads_name(f->box, f->name, f->port))
+				v = refuse(ret_reason, "a host whose requests are read, behind one whose are not");
 			if (v != FIRST_PASS)
 				return v;
 			break;
@@ -130,7 +139,9 @@ static enum first judge_http(struct flow *f, const uint8_t *p, size_t n, const c
 
 	http_init(&probe, HTTP_REQUEST);
 	enum http_event ev = http_feed(&probe, &in, &body);
-	if (ev == HTTP_ERROR && f->by_name)
+	if (ev == HTTP_ERROR && reads_addr(f->box, &f->addr, f->port))
+		v = refuse(ret_reason, "neither TLS nor HTTP, to a host whose requests are read");
+	else if (ev == HTTP_ERROR && f->by_name)
 		v = refuse(ret_reason, "neither TLS nor HTTP; a rule may end in /raw");
 	else if (ev == HTTP_ERROR)
 		v = FIRST_PASS;
@@ -143,6 +154,11 @@ static enum first judge_http(struct flow *f, const uint8_t *p, size_t n, const c
 		v = judge_request(f, probe.head, ret_reason);
 		f->first_request = true; /* it comes again when it is followed */
 		f->hold = false;
+		f->plain = f->to_open = v == FIRST_PASS && f->name && reads_name(f->box, f->name, f->port);
+		if (f->to_open) { /* who follows it is the opener */
+			http_done(f->http);
+			free(take_ptr(&f->http));
+		}
 	}
 	http_done(&probe);
 	return v;

@@ -186,7 +186,7 @@ static const char *judge(struct flow *f)
 	f->by_name = j.verdict == VERDICT_BY_NAME;
 	if (j.verdict == VERDICT_ALLOW && b->policy.mode == NETWORK_PUBLIC && b->asked.n_allow && f->port == 853)
 		return "encrypted name service would hide names that are asked for";
-	f->unjudged = j.look || f->by_name || b->asked.n_allow || opens_port(b, f->port);
+	f->unjudged = j.look || f->by_name || b->asked.n_allow || opens_port(b, f->port) || reads_port(b, f->port);
 	if (j.verdict == VERDICT_DENY)
 		return j.reason;
 	if (!f->by_name)
@@ -194,7 +194,7 @@ static const char *judge(struct flow *f)
 	const char *name = pin_find(b, &f->addr, f->port, POLICY_TCP, NULL, &raw);
 	if (!name)
 		return j.reason;
-	if (raw) {
+	if (raw && !reads_addr(b, &f->addr, f->port)) {
 		f->unjudged = false;
 		f->name = xstrdup(name);
 	}
@@ -485,7 +485,7 @@ static int copy(struct flow *f, struct half *h)
 		if (h == &f->up && !judged(f))
 			return f->state == FLOW_DEAD ? -EACCES : 0;
 		if (f->to_open && !flow_hand_over(f)) {
-			refuse(f, "its secrets cannot be put in: their opener does not run");
+			refuse(f, "what is sent to this host cannot be opened: the opener does not run, or the host speaks first");
 			return -EACCES;
 		}
 		size_t want = may_read(f, h);
@@ -646,8 +646,12 @@ void flow_rejudge(struct flow *f)
 		reason = "the policy has changed";
 	if (!reason && f->name && (policy_denies_name(&b->policy, f->name, f->port, POLICY_TCP) || asks_for_name(b, f->name)))
 		reason = "the policy has changed";
-	if (!reason && (j.look || b->asked.n_allow) && !f->by_name && !f->name && f->state == FLOW_OPEN && !f->unjudged)
+	if (!reason && f->name && !f->handed && !f->behind && !f->to_open && !f->unjudged && reads_name(b, f->name, f->port))
+		reason = "the policy has changed"; /* what it sends would go unread */
+	if (!reason && (j.look || b->asked.n_allow || reads_port(b, f->port)) && !f->by_name && !f->name && f->state == FLOW_OPEN && !f->unjudged)
 		reason = "the policy has changed"; /* whom it is for is not known, and now it matters */
+	if (f->state == FLOW_DIAL && !f->by_name && !f->name)
+		f->unjudged = f->unjudged || j.look || b->asked.n_allow || reads_port(b, f->port);
 	if (reason) {
 		refuse(f, reason);
 		return;

@@ -11,20 +11,42 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-bool opens_name(const struct box *b, const char *name, uint16_t port)
+static bool names_port(const struct policy *p, uint16_t port)
 {
-	return policy_judge_name(&b->opened, name, port, POLICY_TCP) != NULL;
-}
-
-bool opens_port(const struct box *b, uint16_t port)
-{
-	for (size_t i = 0; i < b->opened.n_allow; i++) {
-		const struct policy_rule *r = &b->opened.allow[i];
+	for (size_t i = 0; i < p->n_allow; i++) {
+		const struct policy_rule *r = &p->allow[i];
+		if (r->n_ports == 0)
+			return true;
 		for (size_t k = 0; k < r->n_ports; k++)
 			if (port >= r->ports[k].low && port <= r->ports[k].high)
 				return true;
 	}
 	return false;
+}
+
+bool opens_name(const struct box *b, const char *name, uint16_t port)
+{
+	return policy_judge_name(&b->opened, name, port, POLICY_TCP) || reads_name(b, name, port);
+}
+
+bool opens_port(const struct box *b, uint16_t port)
+{
+	return names_port(&b->opened, port);
+}
+
+bool reads_name(const struct box *b, const char *name, uint16_t port)
+{
+	return policy_judge_name(&b->read, name, port, POLICY_TCP) != NULL;
+}
+
+bool reads_port(const struct box *b, uint16_t port)
+{
+	return names_port(&b->read, port);
+}
+
+bool reads_addr(struct box *b, const struct addr *a, uint16_t port)
+{
+	return b->read.n_allow && pin_of_rules(b, a, port, &b->read);
 }
 
 static bool send_flow(int socket, const struct opener_flow *of, const int fds[2])
@@ -58,11 +80,12 @@ static bool make_pairs(int client[2], int server[2])
 bool flow_hand_over(struct flow *f)
 {
 	struct box *b = f->box;
-	struct opener_flow of = { .magic = OPENER_MAGIC, .port = f->port };
+	struct opener_flow of = { .magic = OPENER_MAGIC, .port = f->port, .plain = f->plain };
 	const uint32_t events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
 	int client[2], server[2];
 
 	f->to_open = false;
+	f->handed = true;
 	/* A server that has spoken before the client does not speak TLS, and what it said has been told already. */
 	if (b->opener < 0 || f->down.bytes || f->down.ended || !make_pairs(client, server))
 		return false;

@@ -18,6 +18,7 @@ struct http1 {
 	bool upgrade;  /* was asked for */
 	bool opaque;   /* and agreed to */
 	bool collecting; /* the body is needed before the head can be signed */
+	struct held *question; /* the request waits for somebody's word; its head is in req */
 	struct buf body;
 	struct buf held; /* of the answer: could be the beginning of a value */
 };
@@ -72,7 +73,7 @@ static const char *objection(const struct conn *c, const struct http_head *h, in
 {
 	*ret_status = 400;
 	if (streq(h->method, "CONNECT") || streq(h->method, "TRACE"))
-		return "this method is not carried where secrets may go";
+		return "this method is not carried where TLS is opened or methods are looked at";
 	if (h->target.n == 0 || (h->target.p[0] != '/' && !str_eqz(h->target, "*")))
 		return "a target that names a host by itself";
 	if (http_list_has(h, "Upgrade", "h2c"))
@@ -116,7 +117,7 @@ static bool send_request(struct conn *c, const struct http_head *h)
 {
 	struct http1 *x = c->http1;
 	struct place_field fields[HTTP_MAX_FIELDS];
-	struct place p = { .host = c->name, .port = c->port, .method = str_of(h->method), .target = h->target, .fields = fields, .n = h->n_fields };
+	struct place p = { .host = c->name, .port = c->port, .plain = c->plain, .method = str_of(h->method), .target = h->target, .fields = fields, .n = h->n_fields };
 	unsigned char digest[32];
 	char hex[65];
 
@@ -151,6 +152,32 @@ static bool send_request(struct conn *c, const struct http_head *h)
 	return v != PLACE_REFUSED;
 }
 
+/* By the rules about methods, before anything of it goes anywhere. */
+static void judge_method(struct conn *c, const struct http_head *h)
+{
+	const struct request r = { str_of(h->method), h->target };
+	char why[METHODS_WHY_MAX];
+
+	switch (methods_judge(c, NULL, &c->http1->question, &r, why)) {
+	case METHODS_GO:
+		(void)send_request(c, h);
+		break;
+	case METHODS_DENIED:
+		answer(c, 403, "denied", why);
+		break;
+	case METHODS_HELD:
+		break;
+	}
+}
+
+void http1_answered(struct conn *c, bool allowed, const char *why)
+{
+	if (allowed)
+		(void)send_request(c, c->http1->req.head);
+	else
+		answer(c, 403, "denied", why);
+}
+
 static void on_request_head(struct conn *c)
 {
 	struct http1 *x = c->http1;
@@ -166,7 +193,7 @@ static void on_request_head(struct conn *c)
 	else if (why)
 		answer(c, status, "denied", why);
 	else
-		(void)send_request(c, h);
+		judge_method(c, h);
 }
 
 static void on_request_body(struct conn *c, struct str bytes)
@@ -204,7 +231,7 @@ static bool run_requests(struct conn *c)
 	bool moved = false;
 
 	/* Also without a byte: the end of a message is an event of its own. */
-	while (c->state == CONN_OPEN && !x->opaque && !(x->waiting && x->req_over) && c->server.out.len < ROOM) {
+	while (c->state == CONN_OPEN && !x->opaque && !x->question && !(x->waiting && x->req_over) && c->server.out.len < ROOM) {
 		struct str in = buf_str(&c->client.in), body;
 		enum http_event ev = http_feed(&x->req, &in, &body);
 		size_t used = c->client.in.len - in.n;
@@ -357,6 +384,10 @@ static void on_server_end(struct conn *c)
 {
 	struct http1 *x = c->http1;
 
+	if (x->question) {
+		answer(c, 503, "unavailable", "the host has closed the connection while the request waited to be allowed: try again");
+		return;
+	}
 	if (!x->waiting) {
 		opened_end(c);
 		return;
@@ -385,7 +416,7 @@ bool http1_run(struct conn *c)
 		on_server_end(c);
 		return true;
 	}
-	if (c->client.eof && !c->client.in.len && !(x->waiting && x->req_over)) {
+	if (c->client.eof && (x->question || (!c->client.in.len && !(x->waiting && x->req_over)))) {
 		opened_end(c); /* between requests, or in one: whatever the server has of it is not to be believed */
 		return true;
 	}

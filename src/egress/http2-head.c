@@ -85,7 +85,7 @@ static const char *objection(const struct conn *c, const struct fields *f, int *
 
 	*ret_status = 400;
 	if (str_eqz(method, "CONNECT") || str_eqz(method, "TRACE"))
-		return "this method is not carried where secrets may go";
+		return "this method is not carried where TLS is opened";
 	if (!str_eqz(get(f, ":scheme"), "https") || path.n == 0 || (path.p[0] != '/' && !str_eqz(path, "*")))
 		return "a target that is not of this host";
 	*ret_status = 421;
@@ -165,6 +165,36 @@ static void judge(struct stream *s, struct fields *f)
 	place_done(&p);
 }
 
+/* By the rules about methods. False: it is refused, or held. */
+static bool may_go(struct stream *s, const struct fields *f)
+{
+	const struct request r = { get(f, ":method"), get(f, ":path") };
+	char why[METHODS_WHY_MAX];
+	enum methods_say say = methods_judge(s->h->c, s, &s->question, &r, why);
+
+	if (say == METHODS_DENIED)
+		http2_refuse(s, 403, "denied", why);
+	return say == METHODS_GO;
+}
+
+void http2_answered(struct stream *s, bool allowed, const char *why)
+{
+	struct way *w = &s->way[CLIENT];
+
+	if (allowed) {
+		s->collecting = w->ended && w->data.len; /* the whole of its body is here already, should it have to be signed */
+		judge(s, &w->head);
+	} else {
+		http2_refuse(s, 403, "denied", why);
+	}
+	if (s->collecting && w->kept && !w->paid) { /* what has waited is collected now, and its window is not to be missed */
+		w->paid = true;
+		(void)nghttp2_session_consume_stream(s->h->session[CLIENT], s->id[CLIENT], w->kept);
+	}
+	if (!s->collecting)
+		fields_done(&w->head);
+}
+
 void http2_on_request(struct stream *s)
 {
 	struct conn *c = s->h->c;
@@ -177,9 +207,9 @@ void http2_on_request(struct stream *s)
 		http2_refuse(s, 502, "unavailable", c->refusal);
 	else if (why)
 		http2_refuse(s, status, "denied", why);
-	else
+	else if (s->collecting || may_go(s, f))
 		judge(s, f);
-	if (!s->collecting)
+	if (!s->collecting && !s->question)
 		fields_done(f);
 }
 

@@ -8,7 +8,7 @@
  * number of connections.
  *
  *   begin headers   a stream, closed towards the server
- *   head complete   judged: refused (an answer of ours), to be signed (its body is collected first), or submitted to the server
+ *   head complete   judged: refused (an answer of ours), held (somebody is asked), to be signed (its body is collected first), or submitted to the server
  *   data, trailers  wait in the way they came, until the other session asks for them (http2_give)
  *   reset           told to the other end with its code; a server's, behind an answer that is complete, says only that no more of the request is needed
  *   closed twice    freed
@@ -121,6 +121,7 @@ static void stream_free(struct stream *s)
 {
 	struct http2 *h = s->h;
 
+	held_gone(s->question);
 	for (int e = CLIENT; e <= SERVER; e++) {
 		let_go(s, (enum end)e, s->way[e].kept);
 		fields_done(&s->way[e].head);
@@ -283,7 +284,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
 	struct str bytes = { (const char *)p, n };
 
 	(void)flags;
-	if (!s || (s->closed[!e] && !s->collecting)) { /* nobody wants it */
+	if (!s || (s->closed[!e] && !s->collecting && !s->question)) { /* nobody wants it */
 		(void)nghttp2_session_consume(session, id, n);
 		if (s && e == CLIENT)
 			throw_away(s, n);
@@ -326,7 +327,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 
 	if (!s)
 		return 0;
-	if (s->collecting)
+	if (s->collecting || s->question)
 		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* trailers would mix with the head that waits for them */
 	int rc = fields_add(&s->way[end_of(ctx, session)].head, a, b, flags & NGHTTP2_NV_FLAG_NO_INDEX);
 	return rc < 0 ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
@@ -518,6 +519,10 @@ static void on_server_gone(struct http2 *h)
 	nghttp2_session_del(take_ptr(&h->session[SERVER]));
 	on_goaway(h, NGHTTP2_NO_ERROR);
 	DL_FOREACH_SAFE (h->streams, s, next) {
+		if (s->question) { /* nothing of it has gone anywhere: it is asked for again on another connection */
+			held_gone(s->question);
+			http2_reset(s, CLIENT, NGHTTP2_REFUSED_STREAM);
+		}
 		if (!s->closed[SERVER])
 			on_server_left(s, NGHTTP2_INTERNAL_ERROR);
 		if (s->closed[CLIENT])

@@ -33,6 +33,11 @@ void keyring_put_authority(struct buf *out, struct str certificate_der, struct s
 	put_base64(out, "signer", key_der);
 }
 
+void keyring_put_rule(struct buf *out, const char *text)
+{
+	put(out, "rule", text);
+}
+
 void keyring_put(struct buf *out, const char *id, const char *placeholder, const struct secret_spec *spec, const char *value)
 {
 	put(out, "secret", id);
@@ -88,6 +93,8 @@ static int take_pair(struct keyring *r, const char *key, const char *value)
 		return set_once(&r->certificate, value);
 	if (streq(key, "signer"))
 		return set_once(&r->signer, value);
+	if (streq(key, "rule"))
+		return method_rules_add(&r->rules, value);
 	if (streq(key, "secret"))
 		return begin_key(r, value);
 	if (!k)
@@ -124,7 +131,7 @@ static int finish_keys(struct keyring *r)
 		    policy_parse(NETWORK_ALLOW, k->spec.hosts, NULL, &k->hosts, &e) < 0)
 			return -EINVAL;
 	}
-	return r->n == 0 || (r->certificate && r->signer) ? 0 : -EINVAL;
+	return (r->n == 0 && r->rules.n == 0) || (r->certificate && r->signer) ? 0 : -EINVAL;
 }
 
 int keyring_parse(const char *text, size_t n, struct keyring *ret)
@@ -164,6 +171,7 @@ void keyring_done(struct keyring *k)
 	}
 	if (k->signer)
 		explicit_bzero(k->signer, strlen(k->signer));
+	method_rules_done(&k->rules);
 	free(k->v);
 	free(k->certificate);
 	free(k->signer);

@@ -1,11 +1,13 @@
-/* What an opener holds: the secrets of its sandbox and what it signs certificates with. Pure.
+/* What an opener holds: the secrets of its sandbox, its rules about methods, and what it signs certificates with. Pure.
  *
- * As text: "key=value" and a NUL, one after the other. "certificate" and "signer" (base64 of DER) stand once; "secret" (an id) begins a secret,
+ * As text: "key=value" and a NUL, one after the other. "certificate" and "signer" (base64 of DER) stand once; "rule" is one of
+ * model/method.h; "secret" (an id) begins a secret,
  * and what follows is of it: placeholder, value, host, header, query, method, path (these may be repeated), basic, aws. */
 #ifndef CAISSON_EGRESS_KEYRING_H
 #define CAISSON_EGRESS_KEYRING_H
 
 #include "base/buf.h"
+#include "model/method.h"
 #include "model/secret.h"
 
 struct key {
@@ -18,8 +20,10 @@ struct keyring {
 	struct key *v;
 	size_t n;
 	char *certificate, *signer; /* base64 */
+	struct method_rules rules;
 };
 void keyring_put_authority(struct buf *out, struct str certificate_der, struct str key_der);
+void keyring_put_rule(struct buf *out, const char *text);
 void keyring_put(struct buf *out, const char *id, const char *placeholder, const struct secret_spec *spec, const char *value);
 int keyring_parse(const char *text, size_t n, struct keyring *ret); /* 0 or -EINVAL */
 void keyring_done(struct keyring *k);				    /* wipes */

@@ -90,6 +90,28 @@ const char *pin_find(struct box *b, const struct addr *a, uint16_t port, enum po
 	return found;
 }
 
+bool pin_of_name(struct box *b, const struct addr *a, const char *name)
+{
+	uint64_t now = now_ms();
+	struct pin *p;
+
+	DL_FOREACH (b->pins, p)
+		if (p->until_ms >= now && addr_eq(&p->addr, a) && streq(p->name, name))
+			return true;
+	return false;
+}
+
+bool pin_of_rules(struct box *b, const struct addr *a, uint16_t port, const struct policy *rules)
+{
+	struct pin *p;
+
+	/* Also one whose time is over, as long as it is here. */
+	DL_FOREACH (b->pins, p)
+		if (addr_eq(&p->addr, a) && policy_judge_name(rules, p->name, port, POLICY_TCP))
+			return true;
+	return false;
+}
+
 static void held_rejudge(struct box *b);
 
 void names_rejudge(struct box *b)

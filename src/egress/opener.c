@@ -59,7 +59,7 @@ void opener_tell(struct conn *c, const struct place *p, bool allowed)
 	const struct key *k = allowed ? p->placed : p->at_fault;
 	const char *question = memchr(p->target.p, '?', p->target.n);
 	size_t path = question ? (size_t)(question - p->target.p) : p->target.n;
-	struct opener_event ev = { .magic = OPENER_MAGIC, .allowed = allowed, .port = c->port, .lost = o->events_lost };
+	struct opener_event ev = { .magic = OPENER_MAGIC, .kind = OPENER_SECRET, .allowed = allowed, .port = c->port, .lost = o->events_lost };
 
 	snprintf(ev.secret, sizeof ev.secret, "%s", k ? k->id : "");
 	snprintf(ev.name, sizeof ev.name, "%s", c->name);
@@ -106,6 +106,7 @@ void opened_kill(struct conn *c)
 {
 	if (c->state == CONN_DEAD)
 		return;
+	methods_gone(c);
 	c->state = CONN_DEAD;
 	side_close(&c->client);
 	side_close(&c->server);
@@ -119,6 +120,7 @@ void opened_end(struct conn *c)
 {
 	if (c->state == CONN_DEAD || c->state == CONN_LINGER)
 		return;
+	methods_gone(c);
 	c->state = CONN_LINGER;
 	c->deadline_ms = now_ms() + LAST_BYTES_MS;
 }
@@ -276,10 +278,16 @@ static void begin(struct opener *o, const struct opener_flow *f, int client, int
 	c->server.fd = server;
 	c->client.conn = c->server.conn = c;
 	c->port = (uint16_t)f->port;
+	c->plain = f->plain;
 	c->deadline_ms = now_ms() + HANDSHAKE_WITHIN_MS;
 	snprintf(c->name, sizeof c->name, "%.*s", (int)sizeof c->name - 1, f->name);
 	DL_APPEND(o->conns, c);
 	o->n_conns++;
+	if (c->plain && side_open(c, &c->server, false) == 0) {
+		c->state = CONN_OPEN;
+		c->deadline_ms = 0;
+		c->http1 = http1_new(c);
+	}
 	if (o->n_conns > CONNS_MAX || side_open(c, &c->client, true) < 0 || watch_side(o, &c->client) < 0 || watch_side(o, &c->server) < 0) {
 		opened_kill(c);
 		return;
@@ -339,7 +347,10 @@ static int read_config(struct opener *o, int fd, size_t size)
 		return rc;
 	keyring_done(&o->keys);
 	o->keys = fresh;
-	return tls_take_keys(o);
+	rc = tls_take_keys(o);
+	if (rc == 0)
+		methods_rejudge(o);
+	return rc;
 }
 
 static bool from_daemon(struct opener *o)
@@ -354,9 +365,11 @@ static bool from_daemon(struct opener *o)
 			return true;
 		if (n <= 0)
 			return false;
-		if (n != sizeof order || order.magic != OPENER_MAGIC || n_fds != 1)
+		if (n != sizeof order || order.magic != OPENER_MAGIC || n_fds != (order.op != OPENER_ANSWER))
 			return false;
-		if (order.op == OPENER_CONFIG) {
+		if (order.op == OPENER_ANSWER) {
+			methods_answer(o, order.ask, order.allowed);
+		} else if (order.op == OPENER_CONFIG) {
 			rc = read_config(o, fd, order.size);
 			close_fd(fd);
 		} else {
@@ -377,6 +390,7 @@ static void sweep(struct opener *o, uint64_t now)
 {
 	struct conn *c, *next;
 
+	methods_sweep(o, now);
 	DL_FOREACH_SAFE (o->conns, c, next)
 		if (c->deadline_ms && now >= c->deadline_ms)
 			opened_kill(c);

@@ -42,12 +42,19 @@ enum conn_state { CONN_HELLO, CONN_UPSTREAM, CONN_ACCEPT, CONN_OPEN, CONN_LINGER
 
 struct http1;
 struct http2;
+struct stream;
+struct held; /* a request that waits for somebody's word (methods.c) */
+struct request {
+	struct str method, target; /* "/path?query", as sent */
+};
+
 struct conn {
 	struct opener *o;
 	enum conn_state state;
 	struct side client, server;
 	char name[POLICY_NAME_MAX + 1];
 	uint16_t port;
+	bool plain; /* without TLS: HTTP/1.1, and no secret goes into it */
 	unsigned char offered[64]; /* protocols of the client's that we carry, as TLS writes them */
 	size_t n_offered;
 	bool offers;		   /* it has sent a list at all */
@@ -73,6 +80,8 @@ struct opener {
 	struct keyring keys;
 	struct conn *conns, *run, *dead;
 	size_t n_conns;
+	struct held *held; /* oldest first */
+	size_t n_held;
 	uint32_t events_lost;
 	size_t kept;	 /* bytes that wait in streams of HTTP/2 */
 	unsigned n_wide; /* directions of such connections that have a larger window */
@@ -109,12 +118,27 @@ const char *tls_reason(struct side *s, char room[static 160]); /* why a handshak
 struct http1 *http1_new(struct conn *c);
 void http1_free(struct http1 *h);
 bool http1_run(struct conn *c); /* moved? */
+void http1_answered(struct conn *c, bool allowed, const char *why); /* the request that is held goes on, or is refused */
 
 /* http2.c */
 struct http2 *http2_new(struct conn *c);
 void http2_free(struct http2 *h);
 bool http2_run(struct conn *c); /* moved? */
 bool http2_sweep(struct http2 *h, uint64_t now); /* time has passed; is there something to run? */
+
+void http2_answered(struct stream *s, bool allowed, const char *why);
+
+/* methods.c */
+#define METHODS_WHY_MAX 800
+enum methods_say { METHODS_GO, METHODS_DENIED, METHODS_HELD };
+/* What becomes of a request, told to the daemon. Denied: `why` is for its client. Held: *at points to it as long as it is (stream: of
+ * HTTP/2); whoever has no use for it any more says held_gone. */
+enum methods_say methods_judge(struct conn *c, struct stream *s, struct held **at, const struct request *r, char why[static METHODS_WHY_MAX]);
+void held_gone(struct held *h); /* accepts NULL */
+void methods_gone(struct conn *c); /* of all of its */
+void methods_answer(struct opener *o, uint64_t id, bool allowed);
+void methods_rejudge(struct opener *o); /* there are other rules */
+void methods_sweep(struct opener *o, uint64_t now);
 
 /* Answers of ours. Appended to out, which is to be buf_done. */
 void refusal_body(const char *kind, const char *message, struct buf *out);

@@ -68,12 +68,22 @@ static void let_go(struct keeper *k)
 	/* child: closed by on_child_exit, so that it is waited for */
 }
 
+/* Whoever waited for an answer has gone with it. */
+static void tell_end(struct keeper *k)
+{
+	const struct opener_event ev = { .magic = OPENER_MAGIC, .kind = OPENER_ASK_END };
+
+	if (k->o->use)
+		k->o->use(k->o->ctx, k->id, &ev);
+}
+
 static void on_child_exit(uv_process_t *child, int64_t status, int signo)
 {
 	struct process *p = child->data;
 	struct keeper *k = p->keeper;
 
 	if (k) {
+		tell_end(k);
 		log_error("sandbox=%s msg=\"the opener of its secrets has ended: requests with them are refused until a new one runs\" status=%lld signal=%d",
 			  k->id, (long long)status, signo);
 		k->process = NULL;
@@ -100,7 +110,7 @@ static void on_event(uv_poll_t *poll, int status, int events)
 		if (n != (ssize_t)sizeof ev || ev.magic != OPENER_MAGIC)
 			continue;
 		ev.secret[sizeof ev.secret - 1] = ev.name[sizeof ev.name - 1] = ev.method[sizeof ev.method - 1] = ev.path[sizeof ev.path - 1] =
-			ev.reason[sizeof ev.reason - 1] = '\0';
+			ev.reason[sizeof ev.reason - 1] = ev.rule[sizeof ev.rule - 1] = '\0';
 		if (p->keeper->o->use)
 			p->keeper->o->use(p->keeper->o->ctx, p->keeper->id, &ev);
 	}
@@ -295,6 +305,15 @@ int openers_edge(struct openers *o, const char *id)
 		return rc;
 	}
 	return pair[0];
+}
+
+void openers_answer(struct openers *o, const char *id, uint64_t ask, bool allowed)
+{
+	const struct opener_order order = { .magic = OPENER_MAGIC, .op = OPENER_ANSWER, .allowed = allowed, .ask = ask };
+	struct keeper *k = find(o, id);
+
+	if (k && k->process && send(k->process->fd, &order, sizeof order, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		log_error("sandbox=%s msg=\"its opener cannot be told an answer\" errno=%d", id, errno);
 }
 
 static void on_timer_closed(uv_handle_t *h)

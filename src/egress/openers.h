@@ -12,6 +12,7 @@ void openers_keep(struct openers *o, const char *id); /* started, or told what i
 void openers_end(struct openers *o, const char *id);
 /* The end of a new pair, whose other end the opener has got: the edge's. Negative: it does not run. */
 int openers_edge(struct openers *o, const char *id);
+void openers_answer(struct openers *o, const char *id, uint64_t ask, bool allowed);
 void openers_free(struct openers *o); /* its memory goes when the loop has run its handles out */
 
 #endif

@@ -110,6 +110,8 @@ static enum placed may_go(const struct key *k, struct place *p)
 	struct str path = path_of(p->target);
 	bool fits = !k->spec.paths;
 
+	if (p->plain)
+		return place_refuse(p, k, 403, "a secret goes out by TLS only");
 	if (!key_is_for(k, p->host, p->port))
 		return place_refuse(p, k, 403, "the secret may not go to this host");
 	if (k->spec.methods && !in_list(k->spec.methods, p->method, false))

@@ -16,6 +16,7 @@ struct place {
 	/* in */
 	const char *host; /* canonical; judged by who accepted the connection */
 	uint16_t port;
+	bool plain; /* it goes out without TLS: no secret does */
 	struct str method, target; /* "/path?query", as sent */
 	struct place_field *fields;
 	size_t n;

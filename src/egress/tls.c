@@ -163,7 +163,7 @@ int tls_take_keys(struct opener *o)
 	X509_free(take_ptr(&o->deputy));
 	EVP_PKEY_free(take_ptr(&o->deputy_key));
 	if (!o->keys.certificate || !o->keys.signer)
-		return o->keys.n ? -EINVAL : 0;
+		return o->keys.n || o->keys.rules.n ? -EINVAL : 0;
 	unsigned char *der = decoded(o->keys.certificate, &n);
 	p = der;
 	o->deputy = n > 0 ? d2i_X509(NULL, &p, n) : NULL;
@@ -228,6 +228,10 @@ int side_open(struct conn *c, struct side *s, bool client)
 	s->conn = c;
 	buf_init(&s->in, ROOM);
 	buf_init(&s->out, OUT_MAX);
+	if (c->plain) {
+		s->up = true;
+		return 0;
+	}
 	s->ssl = SSL_new(client ? c->o->to_client : c->o->to_server);
 	if (!s->ssl || SSL_set_fd(s->ssl, s->fd) != 1)
 		return -ENOMEM;
@@ -293,6 +297,30 @@ const char *tls_reason(struct side *s, char room[static 160])
 	return room;
 }
 
+/* Of a connection without TLS, what SSL_read and SSL_write do: the bytes, or 0 for none now; and the side is marked. */
+static int read_plain(struct side *s, char *p)
+{
+	ssize_t n;
+
+	do
+		n = read(s->fd, p, PIECE);
+	while (n < 0 && errno == EINTR);
+	s->eof = n == 0;
+	s->broken = n < 0 && errno != EAGAIN;
+	return (int)MAX(n, 0);
+}
+
+static int write_plain(struct side *s)
+{
+	ssize_t n;
+
+	do
+		n = send(s->fd, s->out.data, MIN(s->out.len, (size_t)PIECE), MSG_NOSIGNAL | MSG_DONTWAIT);
+	while (n < 0 && errno == EINTR);
+	s->mute = n < 0 && errno != EAGAIN;
+	return (int)MAX(n, 0);
+}
+
 bool side_fill(struct side *s)
 {
 	bool moved = false;
@@ -300,12 +328,14 @@ bool side_fill(struct side *s)
 	while (s->up && !s->eof && !s->broken && s->in.len <= ROOM - PIECE) {
 		char *p = buf_reserve(&s->in, PIECE);
 		ERR_clear_error();
-		int n = SSL_read(s->ssl, p, PIECE);
+		int n = s->ssl ? SSL_read(s->ssl, p, PIECE) : read_plain(s, p);
 		if (n > 0) {
 			buf_grew(&s->in, (size_t)n);
 			moved = true;
 			continue;
 		}
+		if (!s->ssl)
+			return moved || s->eof || s->broken;
 		switch (SSL_get_error(s->ssl, n)) {
 		case SSL_ERROR_WANT_READ:
 		case SSL_ERROR_WANT_WRITE:
@@ -327,13 +357,15 @@ bool side_flush(struct side *s)
 
 	while (s->up && !s->broken && !s->shut && !s->mute && s->out.len) {
 		ERR_clear_error();
-		int n = SSL_write(s->ssl, s->out.data, (int)MIN(s->out.len, (size_t)PIECE));
+		int n = s->ssl ? SSL_write(s->ssl, s->out.data, (int)MIN(s->out.len, (size_t)PIECE)) : write_plain(s);
 		if (n > 0) {
 			buf_consume(&s->out, (size_t)n);
 			moved = true;
 			continue;
 		}
-		int error = SSL_get_error(s->ssl, n);
+		if (!s->ssl && !s->mute)
+			break;
+		int error = s->ssl ? SSL_get_error(s->ssl, n) : SSL_ERROR_SYSCALL;
 		if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE)
 			break;
 		s->mute = true;
@@ -349,6 +381,7 @@ void side_shut(struct side *s)
 		return;
 	s->shut = true;
 	ERR_clear_error();
-	(void)SSL_shutdown(s->ssl);
+	if (s->ssl)
+		(void)SSL_shutdown(s->ssl);
 	(void)shutdown(s->fd, SHUT_WR);
 }

@@ -73,6 +73,8 @@ static const char *must_be_seen(struct box *b, const struct addr *a, uint16_t po
 
 	if (opens_port(b, port))
 		return "datagrams would pass by the opener of its secrets";
+	if (reads_addr(b, a, port) || ((port == 443 || port == 853) && reads_port(b, port)))
+		return "datagrams would go unread to a host of rules about methods";
 	if ((port == 443 || port == 853) && (b->asked.n_allow || policy_denies_names(&b->policy, POLICY_UDP)))
 		return "encrypted datagrams would hide names that are denied or asked for";
 	DL_FOREACH (b->pins, p)

@@ -1,6 +1,6 @@
 #include "model/permission.h"
 
-#include "model/policy.h"
+#include "model/method.h"
 
 #include <errno.h>
 
@@ -24,8 +24,6 @@ static int take(const char **at, const struct word *words, size_t n)
 	return -1;
 }
 
-enum { METHOD = PERMISSION_HOST + 1 };
-
 static int check_host(const char *text, enum permit_verdict verdict, const char *target, struct err *e)
 {
 	struct policy_rule r;
@@ -44,28 +42,34 @@ static int check_host(const char *text, enum permit_verdict verdict, const char 
 	return 0;
 }
 
+static int check_method(const char *text, struct err *e)
+{
+	struct method_rule r;
+	int rc = method_rule_parse(text, &r, e);
+
+	if (rc == 0)
+		method_rule_done(&r);
+	return rc;
+}
+
 int permission_parse(const char *text, struct permit *ret, struct err *e)
 {
 	static const struct word verdicts[] = { { "allow ", PERMIT_ALLOW }, { "ask ", PERMIT_ASK }, { "deny ", PERMIT_DENY } };
-	static const struct word kinds[] = { { "program:", PERMIT_PROGRAM }, { "read:", PERMIT_READ }, { "write:", PERMIT_WRITE }, { "host:", PERMISSION_HOST }, { "method:", METHOD } };
+	static const struct word kinds[] = { { "program:", PERMIT_PROGRAM }, { "read:", PERMIT_READ }, { "write:", PERMIT_WRITE }, { "host:", PERMISSION_HOST }, { "method:", PERMISSION_METHOD } };
 	const char *path = text;
 	int verdict = take(&path, verdicts, ARRAY_LEN(verdicts));
 	int kind = verdict < 0 ? -1 : take(&path, kinds, ARRAY_LEN(kinds));
 
 	if (kind < 0)
-		return err_set(e, ERR_INVALID, EINVAL, "permissions: %s is no rule; use \"VERDICT KIND:PATH\" with allow, ask or deny, and program, read, write or host",
+		return err_set(e, ERR_INVALID, EINVAL, "permissions: %s is no rule; use \"VERDICT KIND:PATH\" with allow, ask or deny, and program, read, write, host or method",
 		               QUOTE(text));
-	if (kind == METHOD)
-		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "permissions: %s: methods are looked at where a secret is used: use the methods of a secret",
-		               QUOTE(text));
-	if (kind == PERMISSION_HOST) {
-		int rc = check_host(text, (enum permit_verdict)verdict, path, e);
-		if (rc < 0)
-			return rc;
-	}
-	if (verdict == PERMIT_ASK && kind != PERMIT_PROGRAM && kind != PERMISSION_HOST)
-		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "permissions: %s: only programs and hosts can be asked about: allow or deny it", QUOTE(text));
-	if (kind != PERMISSION_HOST && (path[0] != '/' || strlen(path) > PERMIT_PATH_MAX))
+	bool of_guest = kind < PERMIT_KIND_END;
+	int rc = of_guest ? 0 : kind == PERMISSION_HOST ? check_host(text, (enum permit_verdict)verdict, path, e) : check_method(text, e);
+	if (rc < 0)
+		return rc;
+	if (verdict == PERMIT_ASK && of_guest && kind != PERMIT_PROGRAM)
+		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "permissions: %s: only programs, hosts and methods can be asked about: allow or deny it", QUOTE(text));
+	if (of_guest && (path[0] != '/' || strlen(path) > PERMIT_PATH_MAX))
 		return err_set(e, ERR_INVALID, EINVAL, "permissions: %s: give an absolute path of at most %d bytes", QUOTE(text), PERMIT_PATH_MAX);
 	*ret = (struct permit){ (enum permit_verdict)verdict, (enum permit_kind)kind, path };
 	return 0;

@@ -1,7 +1,7 @@
 #include "model/reach.h"
 
+#include "model/method.h"
 #include "model/permission.h"
-#include "model/policy.h"
 
 #include <errno.h>
 
@@ -79,6 +79,7 @@ void reach_of(const struct sandbox_spec *s, struct reach *ret)
 	(void)add_hosts(&r.deny, s->permissions, PERMIT_DENY);
 	add_answers(&r.deny, s->host_answers, "deny ");
 	add_answers(&r.answered, s->host_answers, "allow ");
+	reach_read(s->permissions, &r.read);
 	*ret = r;
 }
 
@@ -88,6 +89,7 @@ void reach_done(struct reach *r)
 	strv_free(r->deny);
 	strv_free(r->ask);
 	strv_free(r->answered);
+	strv_free(r->read);
 	*r = (struct reach){ 0 };
 }
 
@@ -108,7 +110,38 @@ bool reach_has_hosts(char *const *permissions)
 	for (enum permit_verdict v = PERMIT_ALLOW; v < PERMIT_VERDICT_END; v++)
 		if (add_hosts(NULL, permissions, v))
 			return true;
-	return false;
+	return reach_has_methods(permissions);
+}
+
+bool reach_has_methods(char *const *permissions)
+{
+	struct method_rule r;
+	struct err e;
+	bool has = false;
+
+	for (; permissions && *permissions && !has; permissions++)
+		if ((has = method_rule_parse(*permissions, &r, &e) == 0))
+			method_rule_done(&r);
+	return has;
+}
+
+void reach_read(char *const *permissions, char ***list)
+{
+	char target[POLICY_TEXT_MAX];
+	struct method_rule r;
+	struct err e;
+
+	for (; permissions && *permissions; permissions++) {
+		if (method_rule_parse(*permissions, &r, &e) < 0)
+			continue;
+		rule_format(&r.target, target);
+		method_rule_done(&r);
+		bool known = false;
+		for (char *const *one = *list; one && *one && !known; one++)
+			known = streq(*one, target);
+		if (!known)
+			append(list, target);
+	}
 }
 
 bool reach_asks(char *const *permissions)

@@ -4,7 +4,8 @@
  *	allow host:T  nothing but such is left of a "public" network; "allow" has its own list, and takes no such rule
  *	ask host:T    reached once somebody has said yes to the very name, which is then among host_answers
  *
- * T is the target of a rule of model/policy.h, ports and all. A denial wins, then a question. */
+ * T is the target of a rule of model/policy.h, ports and all. A denial wins, then a question. Rules about methods (model/method.h) reach nothing and
+ * deny no host; but what is sent to those that they name is read. */
 #ifndef CAISSON_MODEL_REACH_H
 #define CAISSON_MODEL_REACH_H
 
@@ -17,12 +18,16 @@ struct reach {
 	char **allow, **deny; /* rules of model/policy.h; or NULL */
 	char **ask;           /* the same: who they name is asked for, */
 	char **answered;      /* but for these names */
+	char **read;          /* the same: whose requests are read, and go nowhere unread */
 };
 void reach_of(const struct sandbox_spec *s, struct reach *ret);
 void reach_done(struct reach *r);
 /* ERR_INVALID: rules and mode that make no sense together, or too many. */
 int reach_check(const struct sandbox_spec *s, struct err *e);
-bool reach_has_hosts(char *const *permissions); /* there is a rule about hosts */
+bool reach_has_hosts(char *const *permissions); /* there is a rule about hosts, or about methods */
+bool reach_has_methods(char *const *permissions);
+/* The targets of rules about methods, each once, in canonical form, appended to the list (NULL = empty). */
+void reach_read(char *const *permissions, char ***list);
 bool reach_asks(char *const *permissions);      /* of which somebody is asked */
 /* The rule by which a canonical name has to be asked for; NULL = none. A view. */
 const char *reach_asks_for(const struct sandbox_spec *s, const char *name);

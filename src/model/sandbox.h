@@ -143,10 +143,11 @@ static inline bool run_view_ended(const struct run_view *r)
 	return r->state >= RUN_EXITED;
 }
 
-struct question_view {    /* a program, or a look-up of a host's name, that waits to be allowed */
+struct question_view {    /* a program, a look-up of a host's name, or a request to a host, that waits to be allowed */
 	char id[24];
 	const char *run;  /* or NULL: it belongs to none that is known */
-	const char *path, *host; /* one of them */
+	const char *path, *host; /* one of them; of a request both, and */
+	const char *method;
 	const char *rule;
 	uint64_t asked_ms, until_ms; /* unix; then it is denied */
 };

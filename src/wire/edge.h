@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define EDGE_MAGIC 0x43454734u /* "CEG4"; changes with any field */
+#define EDGE_MAGIC 0x43454735u /* "CEG5"; changes with any field */
 
 /* Where a sandbox finds its gate; the same for all, since none sees another's. */
 #define GATE_ADDR4 "10.97.83.1"
@@ -29,14 +29,15 @@ struct edge_gate {
 
 /* --- daemon to edge --- */
 /* EDGE_POLICY_OPEN: the allow list is the hosts whose TLS is not carried but handed to the sandbox's opener (wire/opener.h), whose socket
- * comes with it; without any, nothing is handed over. */
+ * comes with it; without any, nothing is handed over. What is sent to hosts that are to be read (n_read, of EDGE_POLICY_SET) goes to the opener by TLS
+ * and without, or nowhere. */
 enum edge_policy_op { EDGE_POLICY_SET = 1, EDGE_POLICY_FORGET, EDGE_POLICY_OPEN };
 #define EDGE_POLICY_TEXT_MAX (128U << 10)
 struct edge_policy { /* followed by text_len bytes: the rules of model/policy.h (and names answered for), each with its NUL, in the order of their numbers */
 	uint32_t magic, op;
 	char id[40];
 	uint32_t mode; /* enum network_mode */
-	uint32_t n_allow, n_deny, n_ask, n_answered, text_len; /* asked for: names by these rules, but for these names (model/reach.h) */
+	uint32_t n_allow, n_deny, n_ask, n_answered, n_read, text_len; /* of struct reach (model/reach.h) */
 	uint32_t connections, connections_per_second; /* limits; 0 = none of its own */
 	uint64_t bytes_per_second, bytes;
 };

@@ -252,7 +252,8 @@ def test_sftp_is_bound_as_a_run_is(client):
         (["ask read:/etc"], 422, "only programs"),
         (["allow host:example.org"], 400, "network"),
         (["ask host:10.0.0.1"], 422, "names"),
-        (["allow method:GET"], 422, "secret"),
+        (["allow method:GET"], 400, "VERDICT method:METHODS HOST"),
+        (["ask method:GET 10.0.0.0/8"], 422, "give a name"),
         ("allow read:/x", 400, "permissions"),
     ],
 )

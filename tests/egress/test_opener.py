@@ -10,8 +10,9 @@ import threading
 import world
 from world import CAISSON
 
-MAGIC, CONFIG, EDGE = 0x434F5031, 1, 2
-EVENT = "<IIII40s256s24s256s120s"
+MAGIC, CONFIG, EDGE, ANSWER = 0x434F5032, 1, 2, 3
+EVENT = "<IIIIIIQ40s256s24s256s120s512s"
+SECRET, METHOD, ASK, ASK_END = 1, 2, 3, 4
 PLACEHOLDER, VALUE = "caisson-placeholder-" + "ab" * 32, "canary-value-0123456789"
 
 
@@ -34,10 +35,10 @@ class Opener:
         memory = os.memfd_create("keys")
         os.write(memory, config)
         os.lseek(memory, 0, 0)
-        socket.send_fds(self.daemon, [struct.pack("<IIII", MAGIC, CONFIG, len(config), 0)], [memory])
+        socket.send_fds(self.daemon, [struct.pack("<IIIIQ", MAGIC, CONFIG, len(config), 0, 0)], [memory])
         os.close(memory)
         self.edge, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        socket.send_fds(self.daemon, [struct.pack("<IIII", MAGIC, EDGE, 0, 0)], [theirs.fileno()])
+        socket.send_fds(self.daemon, [struct.pack("<IIIIQ", MAGIC, EDGE, 0, 0, 0)], [theirs.fileno()])
         theirs.close()
 
     def connect(self, protocols=()):
@@ -46,7 +47,7 @@ class Opener:
         host, b = socket.socketpair()
         a.setblocking(False)
         b.setblocking(False)
-        socket.send_fds(self.edge, [struct.pack("<II256s", MAGIC, 443, b"api.test")], [a.fileno(), b.fileno()])
+        socket.send_fds(self.edge, [struct.pack("<III256s", MAGIC, 443, 0, b"api.test")], [a.fileno(), b.fileno()])
         a.close()
         b.close()
         threading.Thread(target=self.serve, args=(host,), daemon=True).start()
@@ -72,7 +73,8 @@ class Opener:
     def event(self):
         self.daemon.settimeout(30)
         fields = struct.unpack(EVENT, self.daemon.recv(4096))
-        return fields[1], [f.split(b"\0")[0].decode() for f in fields[4:]]
+        assert fields[1] == SECRET, fields
+        return fields[2], [f.split(b"\0")[0].decode() for f in fields[7:12]]
 
     def close(self):
         self.daemon.close()

@@ -34,7 +34,10 @@ static void rules(void **state)
 		{ .text = "allow host:example.org/udp", .verdict = ERR_UNSUPPORTED },
 		{ .text = "allow host:a b", .verdict = ERR_INVALID },
 		{ .text = "allow host:", .verdict = ERR_INVALID },
-		{ .text = "deny method:GET", .verdict = ERR_UNSUPPORTED },
+		{ "deny method:GET api.test", "GET api.test", PERMIT_DENY, PERMISSION_METHOD },
+		{ "ask method:* *.api.test:443/v1", "* *.api.test:443/v1", PERMIT_ASK, PERMISSION_METHOD },
+		{ .text = "deny method:GET", .verdict = ERR_INVALID },
+		{ .text = "deny method:GET 10.0.0.1", .verdict = ERR_UNSUPPORTED },
 	};
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

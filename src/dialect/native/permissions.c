@@ -1,4 +1,4 @@
-/* Programs that wait to be allowed, and their answers. */
+/* Programs, hosts and requests that wait to be allowed, and their answers. */
 #include "dialect/native/native_int.h"
 
 #include <errno.h>
@@ -10,10 +10,12 @@ static void add_question(void *ctx, const struct question_view *v)
 	jout_object(j, NULL);
 	jout_z(j, "id", v->id);
 	jout_z(j, "run", v->run);
-	jout_z(j, "kind", v->host ? "host" : "program");
+	jout_z(j, "kind", v->method ? "method" : v->host ? "host" : "program");
+	if (v->method)
+		jout_z(j, "method", v->method);
 	if (v->host)
 		jout_z(j, "host", v->host);
-	else
+	if (v->path)
 		jout_z(j, "path", v->path);
 	jout_z(j, "rule", v->rule);
 	jout_time(j, "asked_at", v->asked_ms);
