@@ -6,6 +6,7 @@ from test_host_rules import answer, begin, questions, said
 from test_http2 import Host
 from test_names import TLS
 from test_secrets import ASK, CANARY, cli, secret
+from test_udp import ASK as DATAGRAM, Datagrams
 from upstream import Upstream, openers
 from world import OTHER4, PUBLIC4, Server, until
 
@@ -211,11 +212,12 @@ socket.getaddrinfo('api.test', 80); socket.getaddrinfo('same.test', 80)
 def raw(send, port):
     try:
         with socket.create_connection(('{PUBLIC4}', port), 8) as s:
-            s.sendall(send); s.settimeout(8)
+            s.sendall(send)
             return 'open' if s.recv(100) else 'closed'
+    except TimeoutError: return 'silence'
     except OSError: return 'refused'
 print(tls('{PUBLIC4}', None), tls('{PUBLIC4}', '{PUBLIC4}'), tls('{PUBLIC4}', 'other.test'), tls('{PUBLIC4}', 'nobody.test'),
-      raw(b'x', 8446), raw(b'POST / HTTP/1.1\\nHost: api.test\\n\\n', 80), raw(b'post / HTTP/0.9\\r\\n', 80), raw(b'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n', 80),
+      raw(b'\\0\\1', 8446), raw(b'POST / HTTP/1.1\\nHost: api.test\\n\\n', 80), raw(b'POST /\\r\\n\\r\\n', 80), raw(b'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n', 80),
       raw(b'POST / HTTP/1.0\\r\\n\\r\\n', 80), raw(b'POST / HTTP/1.1\\r\\nHost: {PUBLIC4}\\r\\n\\r\\n', 80), raw(b'CONNECT api.test:443 HTTP/1.1\\r\\nHost: api.test:443\\r\\n\\r\\n', 80))
 """)
                 assert set(out.split()) == {"refused"}, out
@@ -232,6 +234,13 @@ print(go('POST http://api.test/ HTTP/1.1\\r\\nHost: api.test\\r\\n\\r\\n'), go('
         assert not echo.bytes
     finally:
         echo.close()
+
+
+def test_method_is_not_passed_by_datagrams(w):
+    rules = [f"{PUBLIC4}:5300,443/udp", f"{OTHER4}:5300/udp", "api.test", "other.test"]
+    with Datagrams(w), Datagrams(w, port=443), w.create("allow", allow=rules, permissions=["deny method:POST api.test"]) as b:
+        out = b.python(DATAGRAM + f"print(ask('{PUBLIC4}', 443), ask('{PUBLIC4}'))\nsocket.getaddrinfo('api.test', 80)\nprint(ask('{PUBLIC4}'), ask('{OTHER4}'))")
+        assert out == "ECONNREFUSED 1\nECONNREFUSED 1", out
 
 
 def test_method_of_an_upgrade_is_get(w):
