@@ -62,11 +62,27 @@ void ahead_drop(struct sandbox *s)
 
 void ahead_drop_for(struct sandbox *s, const struct op_spec *spec)
 {
-	static const bool changes[] = { [OP_WRITE] = true,  [OP_MKDIR] = true,   [OP_REMOVE] = true, [OP_MOVE] = true,
-		                        [OP_CHMOD] = true,  [OP_REPLACE] = true, [OP_SYNC] = false };
-
-	if (changes[spec->kind])
+	switch (spec->kind) {
+	case OP_WRITE:
+	case OP_MKDIR:
+	case OP_REMOVE:
+	case OP_MOVE:
+	case OP_CHMOD:
+	case OP_REPLACE:
 		ahead_drop(s);
+		break;
+	case OP_STAT:
+	case OP_LIST:
+	case OP_READ:
+	case OP_FIND:
+	case OP_SEARCH:
+	case OP_CONNECT:
+	case OP_PORTS:
+	case OP_USERINFO:
+	case OP_DISK:
+	case OP_SYNC:
+		break;
+	}
 }
 
 void ahead_sweep(struct sandbox *s)
