@@ -447,6 +447,15 @@ static void on_status(void *ctx, const struct err *e, const json_t *result)
 		m->paused = streq(json_string_value(json_object_get(result, "status")), "paused");
 }
 
+static void on_may_go_on(void *ctx, const struct err *e, const json_t *result)
+{
+	struct machine *m = ctx;
+
+	(void)result;
+	if (!e && !m->paused)
+		qemu_call(m->qemu, "cont", NULL, -EBADF, NULL, NULL);
+}
+
 /* A snapshot that was cut off has left it held. */
 static void go_on(struct machine *m)
 {
@@ -457,7 +466,7 @@ static void go_on(struct machine *m)
 	if (held) /* its end would hold the machine again */
 		qemu_call(m->qemu, "migrate_cancel", NULL, -EBADF, NULL, NULL);
 	if (streq(held, "running"))
-		qemu_call(m->qemu, "cont", NULL, -EBADF, NULL, NULL);
+		qemu_settled(m->qemu, on_may_go_on, m);
 	else if (!held)
 		qemu_call(m->qemu, "query-status", NULL, -EBADF, on_status, m);
 }

@@ -119,15 +119,62 @@ static void on_continued(void *ctx, const struct err *e, const json_t *result)
 		q->ev->restored(q->ctx);
 }
 
+struct settling {
+	struct qemu *q;
+	qmp_done_fn done;
+	void *ctx;
+};
+
+static void on_settling(void *ctx, const struct err *e, const json_t *result)
+{
+	struct settling *s = ctx;
+
+	if (!e && streq(json_string_value(json_object_get(result, "status")), "finish-migrate")) {
+		qemu_call(s->q, "query-status", NULL, -EBADF, on_settling, s);
+		return;
+	}
+	s->done(s->ctx, e, result);
+	free(s);
+}
+
+void qemu_settled(struct qemu *q, qmp_done_fn done, void *ctx)
+{
+	struct settling *s = xcalloc(1, sizeof *s);
+
+	*s = (struct settling){ q, done, ctx };
+	qemu_call(q, "query-status", NULL, -EBADF, on_settling, s);
+}
+
+struct migration_end {
+	struct qemu *q;
+	json_t *data;
+};
+
+static void on_migration_over(void *ctx, const struct err *e, const json_t *result)
+{
+	struct migration_end *m = ctx;
+
+	(void)result;
+	if (!e && !m->q->freed)
+		m->q->ev->event(m->q->ctx, "MIGRATION", m->data);
+	json_decref(m->data);
+	free(m);
+}
+
 static void on_event(void *ctx, const char *name, const json_t *data)
 {
 	struct qemu *q = ctx;
+	const char *status = streq(name, "MIGRATION") ? json_string_value(json_object_get(data, "status")) : NULL;
 
 	/* one that was saved while it was held comes up so, whatever was said before */
-	if (q->restoring && streq(name, "MIGRATION") && streq(json_string_value(json_object_get(data, "status")), "completed")) {
+	if (q->restoring && streq(status, "completed")) {
 		q->restoring = false;
 		begin_link(q); /* what the state says of it was of another machine */
 		qemu_call(q, "cont", NULL, -EBADF, on_continued, q);
+	} else if (q->ev->event && (streq(status, "completed") || streq(status, "failed"))) {
+		struct migration_end *m = xcalloc(1, sizeof *m);
+		*m = (struct migration_end){ q, json_deep_copy(data) };
+		qemu_settled(q, on_migration_over, m);
 	} else if (q->ev->event) {
 		q->ev->event(q->ctx, name, data);
 	}

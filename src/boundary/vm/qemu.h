@@ -34,6 +34,9 @@ int qemu_adopt(struct qemu *q, const char *id);
 pid_t qemu_pid(const struct qemu *q); /* 0 = none yet */
 /* As qmp_call; fails at once when there is no connection. */
 void qemu_call(struct qemu *q, const char *command, json_t *arguments, int fd, qmp_done_fn done, void *ctx);
+/* Tells when no migration is at its end any more, with the status of query-status. QEMU says that one is over before it is: until then
+ * it refuses to go on. `event` tells of an end only behind that. */
+void qemu_settled(struct qemu *q, qmp_done_fn done, void *ctx);
 /* What its network device, if it has one, tells the guest: whether there is a link. At the start that is what its launch says. */
 void qemu_link(struct qemu *q, bool up, qmp_done_fn done, void *ctx);
 /* Gives it the state (a descriptor, taken) that it was started to wait for, and has it run. What it refuses is its end. Until
