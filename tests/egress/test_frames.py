@@ -3,6 +3,7 @@ import ctypes
 import fcntl
 
 from test_reach import CONNECT, NEVER4, NEVER6, counts
+from test_udp import ASK, Datagrams
 from world import *
 
 FRAMES = """
@@ -150,6 +151,47 @@ for kind in (0, 1, 3, 4, 5, 0x81, 7):
 mtu(1500)
 print(tried > 0)
 """
+PARTS = FRAMES + """
+def datagram(source, to, data, length=None, check=None, port=5300):
+    body = summed(source, to, 17, struct.pack(">HHHH", 4000, port, 8 + len(data) if length is None else length, 0) + data, 6)
+    return body if check is None else body[:6] + check + body[8:]
+def parts4(body, pieces, number, last=None):
+    "pieces: (begin, end) of the body, in the order in which they are sent"
+    for begin, end in pieces:
+        more = 0 if end == (last or len(body)) else 0x2000
+        head = ip4(BOX4, %(public4)r, 17, body[begin:end], more | begin // 8)
+        head = head[:4] + struct.pack(">H", number) + head[6:10] + b"\\0\\0" + head[12:]
+        frame(0x800, head[:10] + struct.pack(">H", total(head[:20])) + head[12:])
+def parts6(body, pieces, number):
+    for begin, end in pieces:
+        frame(0x86dd, ip6(BOX6, %(public6)r, 44, struct.pack(">BxHI", 17, begin | (end != len(body)), number) + body[begin:end]))
+# in order, backwards, and with two that say different things of the same place
+for v, send, ends in ((b"4", parts4, (BOX4, %(public4)r)), (b"6", parts6, (BOX6, %(public6)r))):
+    good = datagram(*ends, b"whole" + v + bytes(3000))
+    pieces = [(0, 1400), (1400, 2800), (2800, len(good))]
+    send(good, pieces, 11)
+    send(good, pieces[::-1], 12)
+    send(datagram(*ends, b"overlapping" + bytes(3000)), [(0, 1400), (1392, 2800), (2800, 3019)], 13)
+    send(good, pieces[:2], 14)
+    send(good, pieces[1:], 15)
+# beyond 64 KiB, and the smallest of parts
+big = datagram(BOX4, %(public4)r, bytes(65000))
+parts4(big, [(0, 1400), (65496, 65536 - 8 - 16)], 16, 65512)
+for i in range(8, 8000, 8): frame(0x800, ip4(BOX4, %(public4)r, 17, big[i:i + 8], 0x2000 | i // 8))
+# lengths and sums that are not so; sources and ports that are nobody's
+for n in (0, 7, 9, 1000, 65535): frame(0x800, ip4(BOX4, %(public4)r, 17, datagram(BOX4, %(public4)r, b"length", n)))
+frame(0x800, ip4(BOX4, %(public4)r, 17, datagram(BOX4, %(public4)r, b"sum", None, b"\\1\\2")))
+frame(0x86dd, ip6(BOX6, %(public6)r, 17, datagram(BOX6, %(public6)r, b"no sum", None, b"\\0\\0")))
+for source in ("8.8.8.8", GATE4, "10.97.83.3", "127.0.0.1", %(public4)r): frame(0x800, ip4(source, %(public4)r, 17, datagram(source, %(public4)r, b"spoofed")))
+for source in (GATE6, "::1", "fe80::1", "2001:db8::1", %(public6)r): frame(0x86dd, ip6(source, %(public6)r, 17, datagram(source, %(public6)r, b"spoofed")))
+for port in (0, 53, 4): frame(0x800, ip4(BOX4, %(public4)r, 17, datagram(BOX4, %(public4)r, b"port", None, None, port)))
+no_port = datagram(BOX4, %(public4)r, b"from port 0")
+frame(0x800, ip4(BOX4, %(public4)r, 17, b"\\0\\0" + no_port[2:6] + b"\\0\\0" + no_port[8:]))
+# errors that nobody made
+for kind, code in ((3, 3), (3, 1), (3, 4), (11, 0), (12, 0)):
+    body = bytes([kind, code, 0, 0]) + bytes(4) + ip4(%(public4)r, BOX4, 17, datagram(%(public4)r, BOX4, b"inner"))[:28]
+    frame(0x800, ip4(BOX4, %(public4)r, 1, body[:2] + struct.pack(">H", total(body)) + body[4:]))
+"""
 WORDS = {"never4": NEVER4, "never6": NEVER6, "public4": PUBLIC4, "public6": PUBLIC6, "lan4": LAN4, "lan6": LAN6, "host4": HOST4, "host6": HOST6}
 
 
@@ -174,14 +216,18 @@ def only(w, boundary):
         raise Skip(f"it is about {boundary}")
 
 
+def filled(script):
+    for name, value in WORDS.items():
+        script = script.replace(f"%({name})r", repr(value))
+    return script
+
+
 def harmless(w, script):
     """A sandbox sends that, and neither reaches anything, nor harms a neighbour, the host, or for long itself."""
     with w.create("public", user="root") as b, w.create("public") as neighbour:
         assert works(b) and works(neighbour)
         before, asked, saw, known = counts(w), len(w.names.asked), host_sees(w), neighbours()
-        for name, value in WORDS.items():
-            script = script.replace(f"%({name})r", repr(value))
-        out = b.python(script)
+        out = b.python(filled(script))
         grown = [now - then for now, then in zip(neighbours(), known)]
         assert counts(w) == before, (before, counts(w))
         assert all(n != "frame.test" for n, _ in w.names.asked[asked:]), w.names.asked[asked:]
@@ -201,6 +247,19 @@ def test_frames_that_come_from_nowhere(w):
 def test_frames_about_neighbours(w):
     only(w, "vm")
     harmless(w, NEIGHBOURS)
+
+
+def test_frames_of_datagrams(w):
+    """Those in parts arrive whole or not at all, and nothing with another's source or a wrong sum."""
+    only(w, "vm")
+    rules = [f"{PUBLIC4}:5300/udp", f"[{PUBLIC6}]:5300/udp"]
+    with Datagrams(w) as d, w.create("allow", allow=rules, user="root") as b, w.create("allow", allow=rules) as neighbour:
+        b.python(filled(PARTS))
+        for box in (neighbour, b):
+            assert box.python(ASK + f"print(ask('{PUBLIC4}'), ask('{PUBLIC6}'))") == "1 1"
+        whole = [data[:6] for data, _ in d.seen if len(data) == 3006]
+        assert sorted(whole) == [b"whole4"] * 2 + [b"whole6"] * 2, whole
+        assert {data for data, _ in d.seen if len(data) != 3006} <= {b"x"}, [data[:20] for data, _ in d.seen]
 
 
 def test_frames_that_are_too_long(w):

@@ -197,6 +197,29 @@ print(got)
         assert len({p for data, p in d.seen if data in (b"a", b"c")}) == 2
 
 
+def test_udp_from_an_address_that_is_not_its_own(w):
+    """Any program may bind to one that is not there (IP_FREEBIND), and of IPv6 send from it; that ends in the gate."""
+    with Datagrams(w) as d, w.create("allow", allow=[f"{PUBLIC4}:5300/udp", f"[{PUBLIC6}]:5300/udp"]) as b:
+        out = b.python(ASK + f"""
+sent = 0
+for family, level, option, to, sources in ((socket.AF_INET, 0, 15, "{PUBLIC4}", ("10.97.83.1", "10.97.84.2", "8.8.8.8", "{PUBLIC4}")),
+                                           (socket.AF_INET6, 41, 78, "{PUBLIC6}", ("fdca:1550:9753::1", "2001:db8::1", "{PUBLIC6}"))):
+    for source in sources:
+        s = socket.socket(family, socket.SOCK_DGRAM)
+        s.setsockopt(level, option, 1)
+        try:
+            s.bind((source, 4000))
+            s.sendto(source.encode(), (to, 5300))
+            sent += 1
+        except OSError:
+            pass
+print(sent, ask("{PUBLIC4}"), ask("{PUBLIC6}"))
+""")
+        sent, *asked = out.split()
+        assert int(sent) >= 3 and asked == ["1", "1"], out
+        assert all(data == b"x" for data, _ in d.seen), d.seen
+
+
 def test_udp_that_nobody_takes(w):
     with w.create("allow", allow=[f"{PUBLIC4}:5399/udp", f"[{PUBLIC6}]:5399/udp"]) as b:
         assert b.python(ASK + f"print(ask('{PUBLIC4}', 5399), ask('{PUBLIC6}', 5399))") == "ECONNREFUSED ECONNREFUSED"
