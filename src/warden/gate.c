@@ -311,6 +311,25 @@ static int set_switches(int proc, bool v6)
 	return rc;
 }
 
+/* Parts of datagrams that wait for the others are kernel memory of nobody's: by default 4 MiB in each namespace, of either family. Room for some of
+ * the longest is enough. What puts together those of IPv6 comes with the rules, under a kernel that has it as a module. */
+static int bound_parts(int proc)
+{
+	static const struct {
+		const char *path, *bytes;
+	} wanted[] = {
+		{ "sys/net/ipv4/ipfrag_low_thresh", "524288" }, /* never above the other one */
+		{ "sys/net/ipv4/ipfrag_high_thresh", "1048576" },
+		{ "sys/net/netfilter/nf_conntrack_frag6_low_thresh", "524288" },
+		{ "sys/net/netfilter/nf_conntrack_frag6_high_thresh", "1048576" },
+	};
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < ARRAY_LEN(wanted); i++)
+		rc = fs_write_at(proc, wanted[i].path, wanted[i].bytes);
+	return rc == -ENOENT ? 0 : rc;
+}
+
 static int configure(struct nl *m, int nl, int link, const char *const addr[2], const char *const via[2], bool v6)
 {
 	int target = via[0] ? link : index_of("lo");
@@ -365,6 +384,9 @@ static int fill_gate(void *ctx, int proc)
 	add_rules(&k->m, k->inside < 0);
 	rc = nl_talk(rules, &k->m);
 	if (rc < 0)
+		return rc;
+	k->step = "bound its memory for fragments";
+	if ((rc = bound_parts(proc)) < 0)
 		return rc;
 	if (k->inside >= 0) {
 		k->step = "make its link (kernel module veth)";
