@@ -1,4 +1,5 @@
 #include "egress/edge_int.h"
+#include "egress/record.h"
 
 #include "wire/hello.h"
 
@@ -14,7 +15,6 @@
 #define SWEEP_MS     250
 #define THROTTLE_MS  20 /* between two helpings of a rate of bytes */
 #define RECORDS_A_TURN 256
-#define RULES_MAX    (POLICY_RULES_MAX + POLICY_OPERATOR_MAX) /* in each list */
 #define EVENTS_RATE  50 /* told to the daemon a second, for each sandbox; more are counted */
 #define EVENTS_BURST 500
 
@@ -192,11 +192,6 @@ static void open_gate(struct edge *e, const char *id, const int fds[static EDGE_
 	}
 }
 
-static bool id_valid(const char id[static 40])
-{
-	return strnlen(id, 40) == 36 && strspn(id, "0123456789abcdef-") == 36;
-}
-
 /* --- the warden's records --- */
 
 static bool from_warden(struct edge *e)
@@ -221,7 +216,7 @@ static bool from_warden(struct edge *e)
 			n_fds = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 			memcpy(fds, CMSG_DATA(c), MIN(n_fds, (size_t)EDGE_GATE_FDS) * sizeof(int));
 		}
-	bool good = n == sizeof g && g.magic == EDGE_MAGIC && id_valid(g.id);
+	bool good = n == sizeof g && g.magic == EDGE_MAGIC && edge_record_id_valid(g.id);
 	if (good && g.op == EDGE_GATE_OPEN && n_fds == EDGE_GATE_FDS) {
 		open_gate(e, g.id, fds);
 		return true;
@@ -238,55 +233,26 @@ static bool from_warden(struct edge *e)
 
 /* --- the daemon's records --- */
 
-enum list { LIST_ALLOW, LIST_DENY, LIST_ASK, LIST_ANSWERED, LIST_READ, LISTS };
-struct rules { /* views */
-	char *of[LISTS][RULES_MAX + 1];
-};
-
-/* NUL-terminated texts one after the other; what is not of that form is no policy at all. */
-static int split_rules(const struct edge_policy *head, char *text, size_t len, struct rules *ret)
+static void take(struct policy *to, struct policy *from)
 {
-	const uint32_t n[LISTS] = { head->n_allow, head->n_deny, head->n_ask, head->n_answered, head->n_read };
-	char *p = text, *end = text + len;
-
-	*ret = (struct rules){ 0 };
-	if (len && end[-1] != '\0')
-		return -EINVAL;
-	for (enum list k = LIST_ALLOW; k < LISTS; k++)
-		for (size_t i = 0; i < n[k]; i++, p += strlen(p) + 1) {
-			if (i == RULES_MAX || p >= end)
-				return -EINVAL;
-			ret->of[k][i] = p;
-		}
-	return p == end ? 0 : -EINVAL;
+	policy_done(to);
+	*to = *from;
+	*from = (struct policy){ 0 };
 }
 
-static void set_policy(struct edge *e, const struct edge_policy *head, char *text, size_t len)
+/* What cannot be read reaches nothing. */
+static void set_policy(struct edge *e, struct edge_record *r)
 {
-	struct box *b = box_get(e, head->id);
-	struct policy fresh = { 0 }, asked = { 0 }, read = { 0 };
+	struct box *b = box_get(e, r->head.id);
 	struct flow *f, *next;
-	struct rules rules;
-	struct err err;
 
-	if (head->mode > NETWORK_ALLOW || split_rules(head, text, len, &rules) < 0 ||
-	    policy_parse((enum network_mode)head->mode, rules.of[LIST_ALLOW], rules.of[LIST_DENY], &fresh, &err) < 0 ||
-	    (head->n_ask && policy_parse(NETWORK_ALLOW, rules.of[LIST_ASK], rules.of[LIST_ANSWERED], &asked, &err) < 0) ||
-	    (head->n_read && policy_parse(NETWORK_ALLOW, rules.of[LIST_READ], NULL, &read, &err) < 0)) {
-		log_error("sandbox=%s msg=\"its policy cannot be read: it reaches nothing\"", b->id);
-		policy_done(&fresh);
-		fresh = (struct policy){ .mode = NETWORK_NONE };
-	}
-	policy_done(&b->policy);
-	policy_done(&b->asked);
-	policy_done(&b->read);
-	b->policy = fresh;
-	b->asked = asked;
-	b->read = read;
+	take(&b->policy, &r->policy);
+	take(&b->asked, &r->asked);
+	take(&b->read, &r->read);
 	b->has_policy = true;
-	if (b->limits.bytes != head->bytes)
+	if (b->limits.bytes != r->head.bytes)
 		b->moved = 0;
-	b->limits = (struct network_limits){ head->bytes_per_second, head->bytes, head->connections, head->connections_per_second };
+	b->limits = (struct network_limits){ r->head.bytes_per_second, r->head.bytes, r->head.connections, r->head.connections_per_second };
 	names_rejudge(b);
 	DL_FOREACH_SAFE (b->flows, f, next)
 		flow_rejudge(f);
@@ -295,40 +261,25 @@ static void set_policy(struct edge *e, const struct edge_policy *head, char *tex
 
 /* Which names go to the opener, and where that is. fd is taken. Connections that are open stay what they are;
  * datagrams that would pass by it do not. */
-static void set_opened(struct edge *e, const struct edge_policy *head, char *text, size_t len, int fd)
+static void set_opened(struct edge *e, struct edge_record *r, int fd)
 {
-	struct box *b = box_get(e, head->id);
-	struct policy fresh = { 0 };
-	struct rules rules;
-	struct err err;
+	struct box *b = box_get(e, r->head.id);
 
-	if (head->n_deny || head->n_ask || head->n_read || split_rules(head, text, len, &rules) < 0 ||
-	    policy_parse(NETWORK_ALLOW, rules.of[LIST_ALLOW], NULL, &fresh, &err) < 0) {
-		log_error("sandbox=%s msg=\"which names are opened cannot be read: as before\"", b->id);
-		close_fd(fd);
-		return;
-	}
-	policy_done(&b->opened);
-	b->opened = fresh;
+	take(&b->opened, &r->policy);
 	close_fd(b->opener);
 	b->opener = fd;
 	udp_rejudge(b);
 }
 
-static void forget_policy(struct edge *e, const struct edge_policy *head)
+static void forget_policy(struct edge *e, struct edge_record *r)
 {
-	struct edge_policy none = *head;
-	char nothing[1];
 	struct box *b;
 
-	HASH_FIND_STR(e->boxes, head->id, b);
+	HASH_FIND_STR(e->boxes, r->head.id, b);
 	if (!b)
 		return;
-	none.mode = NETWORK_NONE;
-	none.n_allow = none.n_deny = none.n_ask = none.n_answered = none.n_read = 0;
-	set_policy(e, &none, nothing, 0);
+	set_policy(e, r);
 	policy_done(&b->opened);
-	b->opened = (struct policy){ 0 };
 	b->opener = close_fd(b->opener);
 	b->has_policy = false;
 }
@@ -355,7 +306,7 @@ static ssize_t receive(int socket, void *bytes, size_t size, int *ret_fd)
 static bool from_daemon(struct edge *e)
 {
 	static _Alignas(8) char in[sizeof(struct edge_policy) + EDGE_POLICY_TEXT_MAX];
-	struct edge_policy head;
+	struct edge_record r;
 	auto_fd int fd = -EBADF;
 	ssize_t n = receive(e->daemon.fd, in, sizeof in, &fd);
 
@@ -366,20 +317,20 @@ static bool from_daemon(struct edge *e)
 		edge_unwatch(e, &e->daemon);
 		return false;
 	}
-	if (n < (ssize_t)sizeof head || n > (ssize_t)sizeof in)
-		return true;
-	memcpy(&head, in, sizeof head);
-	if (head.magic != EDGE_MAGIC || !id_valid(head.id) || head.text_len != (size_t)n - sizeof head) {
+	int rc = edge_record_read(in, (size_t)n, &r);
+	if (rc == -EBADMSG) {
 		log_warn("msg=\"a record that is no policy was ignored\" size=%zd", n);
 		return true;
 	}
-	if (head.op == EDGE_POLICY_SET) {
-		set_policy(e, &head, in + sizeof head, head.text_len);
-	} else if (head.op == EDGE_POLICY_OPEN) {
-		set_opened(e, &head, in + sizeof head, head.text_len, take_fd(&fd));
-	} else if (head.op == EDGE_POLICY_FORGET) {
-		forget_policy(e, &head);
-	}
+	if (rc < 0)
+		log_error("sandbox=%s msg=\"its rules cannot be read: it reaches nothing\"", r.head.id);
+	if (r.head.op == EDGE_POLICY_OPEN && rc == 0)
+		set_opened(e, &r, take_fd(&fd));
+	else if (r.head.op == EDGE_POLICY_FORGET)
+		forget_policy(e, &r);
+	else /* names to be opened that cannot be read: everything else would pass them by */
+		set_policy(e, &r);
+	edge_record_done(&r);
 	return true;
 }
 

@@ -9,7 +9,7 @@
  * edge.c     the loop, sandboxes, records        flow.c     connections
  * first.c    what first bytes say                name.c     the resolver and the pins
  * host.c     what this host's network is         udp.c      datagrams
- * jail.c     giving everything up
+ * record.c   what the daemon says                jail.c     giving everything up
  *
  * It ends with the warden's socket; whoever started it starts another. Flows and pins are lost then; gates without it refuse. */
 #ifndef CAISSON_EGRESS_EDGE_H
