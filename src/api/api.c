@@ -353,6 +353,22 @@ void api_sandbox_set_secrets(struct api *a, const struct caller *c, const char *
 	api_act(a, NULL);
 }
 
+void api_sandbox_set_permissions(struct api *a, const struct caller *c, const char *ref, char *const *rules, api_sandbox_fn done, void *ctx)
+{
+	struct err e;
+	struct sandbox *s = api_lookup(a, c, ref, &e);
+
+	if (!s) {
+		done(ctx, &e, NULL);
+		return;
+	}
+	struct call *call = api_call(a, ctx);
+	call->fn.sandbox = done;
+	api_act(a, c);
+	sandbox_set_permissions(s, rules, answer_sandbox, call);
+	api_act(a, NULL);
+}
+
 int api_sandbox_set_extra(struct api *a, const struct caller *c, const char *ref, const char *extra, struct err *e)
 {
 	struct sandbox *s = api_lookup(a, c, ref, e);

@@ -85,6 +85,8 @@ int api_sandbox_set_extra(struct api *a, const struct caller *c, const char *ref
 /* What it may reach; the lists may be NULL (model/policy.h); limits NULL: as they are. As sandbox_set_network of core says. */
 void api_sandbox_set_network(struct api *a, const struct caller *c, const char *ref, enum network_mode mode, char *const *allow,
                              char *const *deny, const struct network_limits *limits, api_sandbox_fn done, void *ctx);
+/* Its rules about hosts and methods, beside those about programs and files that it has. */
+void api_sandbox_set_permissions(struct api *a, const struct caller *c, const char *ref, char *const *rules, api_sandbox_fn done, void *ctx);
 /* Which secrets it has: variables and files (absolute paths) -> names of the caller's secrets. It runs. */
 void api_sandbox_set_secrets(struct api *a, const struct caller *c, const char *ref, const struct pairs *env, const struct pairs *files,
                              api_sandbox_fn done, void *ctx);

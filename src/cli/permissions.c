@@ -59,14 +59,34 @@ static int run_deny(struct cli *cli, int argc, char **argv)
 	return answer(cli, argc, argv, "{\"verdict\":\"deny\"}");
 }
 
+static int run_set(struct cli *cli, int argc, char **argv)
+{
+	auto_args struct args a;
+
+	args_init(&a, cli, argc, argv, false);
+	while (args_next(&a) > 0)
+		;
+	if (a.leave || !args_count(&a, 1, 1 + 64))
+		return a.exit_code;
+	json_t *rules = json_array();
+	for (int i = 1; i < a.n_operands; i++)
+		json_array_append_new(rules, json_string(a.operands[i]));
+	json_t *change = json_pack("{s:o}", "permissions", rules);
+	auto_free char *body = json_dumps(change, JSON_COMPACT), *box = caisson_escape(a.operands[0]);
+	auto_free char *path = xasprintf("/v1/sandboxes/%s", box ? box : "");
+	json_decref(change);
+	return body ? verb_ask(cli, "PATCH", path, body, NULL) : cli_fail("a rule is not valid UTF-8");
+}
+
 static const struct command permissions_ls = { .name = "permissions ls", .synopsis = "SANDBOX", .summary = "List what waits to be allowed", .run = run_ls };
 static const struct command permissions_allow = { .name = "permissions allow", .synopsis = "SANDBOX ID...", .summary = "Allow it", .run = run_allow };
+static const struct command permissions_set = { .name = "permissions set", .synopsis = "SANDBOX [RULE...]", .summary = "Other rules about hosts and methods", .run = run_set };
 static const struct command permissions_deny = { .name = "permissions deny", .synopsis = "SANDBOX ID...", .summary = "Do not", .run = run_deny };
 
 const struct command command_permissions = {
 	.name = "permissions",
-	.synopsis = "ls|allow|deny SANDBOX ...",
+	.synopsis = "ls|allow|deny|set SANDBOX ...",
 	.summary = "Answer for programs, hosts and requests that a sandbox has to ask for",
 	.help = "A sandbox has such programs by `caisson create --permit 'ask program:PATH'`, such hosts by 'ask host:NAME', such requests by 'ask method:DELETE NAME'. What nobody answers for is denied after two minutes.\n",
-	.subcommands = (const struct command *const[]){ &permissions_ls, &permissions_allow, &permissions_deny, NULL },
+	.subcommands = (const struct command *const[]){ &permissions_ls, &permissions_allow, &permissions_deny, &permissions_set, NULL },
 };

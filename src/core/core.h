@@ -106,6 +106,8 @@ void sandbox_set_network(struct sandbox *s, enum network_mode mode, char *const 
 			 sandbox_done_fn done, void *ctx);
 /* Which secrets it has from now on: variables and files (absolute paths) -> names. Runs that begin after the answer have the variables. */
 void sandbox_set_secrets(struct sandbox *s, const struct pairs *env, const struct pairs *files, sandbox_done_fn done, void *ctx);
+/* Other rules about hosts and methods; those about programs and files are to be as they were. rules NULL or empty: none. As with the network's. */
+void sandbox_set_permissions(struct sandbox *s, char *const *rules, sandbox_done_fn done, void *ctx);
 int sandbox_set_extra(struct sandbox *s, const char *extra, struct err *e);
 typedef void (*usage_fn)(void *ctx, const struct err *e, const struct usage *u);
 void sandbox_usage(struct sandbox *s, usage_fn done, void *ctx);

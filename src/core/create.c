@@ -30,6 +30,18 @@ static void add_alternative(const struct core *c, unsigned cap, struct err *e)
 	}
 }
 
+int permissions_kept(const struct core *c, const struct boundary *b, const struct sandbox_spec *spec, struct err *e)
+{
+	if (spec->permissions && !(b->ops->caps & BOUNDARY_CAN_PERMIT)) {
+		(void)err_set(e, ERR_UNSUPPORTED, ENOTSUP, "permissions: nothing in the boundary '%s' would enforce them: leave them out", b->ops->name);
+		add_alternative(c, BOUNDARY_CAN_PERMIT, e);
+		return -ENOTSUP;
+	}
+	if (spec->network == NETWORK_NONE && reach_has_hosts(spec->permissions))
+		return err_set(e, ERR_INVALID, EINVAL, "permissions: rules about hosts or methods, and no network: give a network.mode");
+	return 0;
+}
+
 /* Less than was asked for is never given in silence. */
 static int check_caps(const struct core *c, const struct boundary *b, const struct sandbox_spec *spec, struct err *e)
 {
@@ -39,13 +51,8 @@ static int check_caps(const struct core *c, const struct boundary *b, const stru
 	if (spec->network != NETWORK_NONE && !network_falls_away(b, spec) && !(b->ops->caps & BOUNDARY_CAN_NETWORK))
 		return err_set(e, ERR_UNSUPPORTED, ENOTSUP, "network.mode: the boundary '%s' gives a sandbox no network: leave it out, or ask for \"none\"",
 		               b->ops->name);
-	if (spec->permissions && !(b->ops->caps & BOUNDARY_CAN_PERMIT)) {
-		(void)err_set(e, ERR_UNSUPPORTED, ENOTSUP, "permissions: nothing in the boundary '%s' would enforce them: leave them out", b->ops->name);
-		add_alternative(c, BOUNDARY_CAN_PERMIT, e);
-		return -ENOTSUP;
-	}
-	if (spec->network == NETWORK_NONE && reach_has_hosts(spec->permissions))
-		return err_set(e, ERR_INVALID, EINVAL, "permissions: rules about hosts or methods, and no network: give a network.mode");
+	if ((rc = permissions_kept(c, b, spec, e)) < 0)
+		return rc;
 	if (!spec->volumes.n || b->ops->caps & BOUNDARY_CAN_VOLUMES)
 		return 0;
 	(void)err_set(e, ERR_UNSUPPORTED, ENOTSUP, "volumes: the boundary '%s' shares no folders with anybody: leave them out", b->ops->name);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "core/core_int.h"
 #include "core/secret.h"
+#include "model/permission.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -187,7 +188,7 @@ static void connect_guest(struct sandbox *s)
 	s->link = link_new(s->core->loop, fd, &sandbox_link_events, s);
 	if (!s->link)
 		ended_by_itself(s, "the guest's connection cannot be watched (out of file descriptors?)");
-	else if (s->row.spec.permissions)
+	else if (permission_of_guest(s->row.spec.permissions, 0))
 		link_permit(s->link, s->row.spec.permissions);
 }
 

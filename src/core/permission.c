@@ -3,6 +3,7 @@
  * opener holds them; an answer is for the one. Here is only the list. It lives as long as the connection: the guest tells a daemon that comes back what still waits. What a sandbox can cause is
  * bounded: so many questions at once, and so many a second of which there is an event and a line of the log. */
 #include "core/core_int.h"
+#include "core/secret.h"
 #include "egress/egress.h"
 #include "model/permission.h"
 #include "model/policy.h"
@@ -21,6 +22,68 @@ struct question {
 	char run[32];
 	char *rule; /* of a request: the opener's word, which may be older than the rules of now */
 };
+
+/* --- rules that change --- */
+
+/* Those that the guest keeps, in their order. */
+static bool same_of_guest(char *const *a, char *const *b)
+{
+	for (size_t i = 0;; i++) {
+		const char *one = permission_of_guest(a, i), *other = permission_of_guest(b, i);
+		if (!one || !other)
+			return one == other;
+		if (!streq(one, other))
+			return false;
+	}
+}
+
+static int check_change(struct sandbox *s, const struct sandbox_spec *changed, struct err *e)
+{
+	int rc = permissions_validate(changed->permissions, e);
+
+	if (rc == 0 && !same_of_guest(s->row.spec.permissions, changed->permissions))
+		rc = err_set(e, ERR_UNSUPPORTED, ENOTSUP, "permissions: those of programs and files bind what runs already, and stay as they are: only those of hosts and methods can change");
+	if (rc == 0)
+		rc = reach_check(changed, e);
+	if (rc == 0)
+		rc = network_permitted(s->core, changed, e);
+	if (rc == 0 && s->boundary)
+		rc = permissions_kept(s->core, s->boundary, changed, e);
+	if (rc == 0 && s->under_way)
+		rc = err_set(e, ERR_CONFLICT, EBUSY, "cannot change the permissions: a state change is in progress (state %s)", sandbox_state_name(s->row.state));
+	if (rc == 0 && spec_is_opened(changed) && !sandbox_is_opened(s) && s->row.state != SANDBOX_RUNNING)
+		rc = err_set(e, ERR_CONFLICT, EBUSY, "permissions: the first rule about methods is given to a running sandbox only; this one is %s", sandbox_state_name(s->row.state));
+	return rc;
+}
+
+void sandbox_set_permissions(struct sandbox *s, char *const *rules, sandbox_done_fn done, void *ctx)
+{
+	bool was_opened = sandbox_is_opened(s);
+	struct sandbox_spec changed;
+	struct err e;
+
+	spec_copy(&changed, &s->row.spec);
+	strv_free(changed.permissions);
+	changed.permissions = rules && rules[0] ? strv_copy(rules) : NULL;
+	int rc = check_change(s, &changed, &e);
+	if (rc < 0)
+		spec_done(&changed);
+	else
+		rc = sandbox_replace_spec(s, &changed, &e);
+	if (rc < 0) {
+		done(ctx, &e, s);
+		return;
+	}
+	audit_texts(core_audit_begin(s->core, "sandbox.permissions", s->row.tenant, s->row.id), "permissions", s->row.spec.permissions);
+	core_audit_end(s->core);
+	network_tell(s);
+	if (!was_opened && sandbox_is_opened(s))
+		secrets_install(s, done, ctx);
+	else
+		done(ctx, NULL, s);
+}
+
+/* --- what waits --- */
 
 static struct question **find(struct sandbox *s, uint64_t id)
 {

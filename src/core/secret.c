@@ -427,6 +427,8 @@ static void on_use(void *ctx, const char *id, const struct opener_event *ev)
 		audit_secret(s, ev);
 		break;
 	case OPENER_METHOD:
+		if (ev->ask)
+			permission_on_method_end(s, ev->ask);
 		audit_method(s, ev);
 		break;
 	case OPENER_ASK:

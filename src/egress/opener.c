@@ -434,7 +434,7 @@ static void loop(struct opener *o)
 			return;
 		for (int i = 0; i < n; i++) {
 			struct source *s = events[i].data.ptr;
-			if (s->kind == FROM_DAEMON && !from_daemon(o))
+			if (!from_daemon(o)) /* before anything is judged: whoever was told that a rule holds must find it so */
 				return;
 			if (s->kind == FROM_EDGE && o->edge.fd >= 0)
 				from_edge(o);

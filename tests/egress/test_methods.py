@@ -51,7 +51,7 @@ class Place:
 
     def __init__(self, w, *rules, mode="allow", allow=("api.test", "other.test"), **more):
         self.w, self.up = w, Upstream(w)
-        self.box = w.create(mode, allow=allow if mode == "allow" else (), permissions=list(rules), **more)
+        self.box = w.create(mode, allow=allow if mode == "allow" else (), **({"permissions": list(rules)} if rules else {}), **more)
 
     def ask(self, code):
         return self.box.python(ASK + PLAIN + code)
@@ -234,6 +234,58 @@ print(go('POST http://api.test/ HTTP/1.1\\r\\nHost: api.test\\r\\n\\r\\n'), go('
         assert not echo.bytes
     finally:
         echo.close()
+
+
+def test_method_rules_change_while_it_runs(w):
+    """On connections that are kept, too, opened ones and ones that were not; and what waits is judged anew."""
+    with Place(w, mode="public") as p:
+        change = lambda *rules, status=200: (got := w.request("PATCH", f"/v1/sandboxes/{p.box.id}", {"permissions": list(rules)}))[0] == status and got[1]
+        run = begin(w, p.box, ASK + PLAIN + """
+import time
+def step(n):
+    open(f'/tmp/at{n}', 'w').close()
+    while not os.path.exists(f'/tmp/go{n}'): time.sleep(0.05)
+def post(c):
+    try:
+        c.request('POST', '/v1/x'); r = c.getresponse(); r.read(); return r.status
+    except (OSError, http.client.HTTPException): c.close(); return 'cut'
+tls = lambda: http.client.HTTPSConnection('api.test', 8443, timeout=20, context=ssl._create_unverified_context())
+a, b, s = tls(), http.client.HTTPConnection('api.test', 80, timeout=20), socket.create_connection(('api.test', 7))
+s.sendall(b'x'); s.recv(1)
+print(post(a), post(b), end=' '); step(1)
+try: s.sendall(b'x'); time.sleep(0.2); s.sendall(b'x'); print('open' if s.recv(9) else 'closed', end=' ')
+except OSError: print('cut', end=' ')
+print(post(a), post(b)); a, b = tls(), http.client.HTTPConnection('api.test', 80, timeout=20)
+print(post(a), post(b)); a, b = tls(), http.client.HTTPConnection('api.test', 80, timeout=20)
+a.request('GET', '/v1/x'); a.getresponse().read(); b.request('GET', '/'); b.getresponse().read(); step(2)
+print(post(a), post(b), end=' '); step(3)
+print(post(a), post(b), end=' '); step(4); print(post(a))
+""")
+        at = lambda n: until(lambda: p.box.run(shell=f"test -e /tmp/at{n}")["exit_code"] == 0, 30)
+        go = lambda n: p.box.run(shell=f"touch /tmp/go{n}")
+        assert at(1) and change("deny method:POST api.test")["permissions"] == ["deny method:POST api.test"]
+        assert p.ask("print(ask()[0])") == "200", "new programs trust the authority"
+        go(1)
+        assert at(2) and change()["permissions"] == []
+        go(2)
+        assert at(3) and change("ask method:POST api.test")
+        go(3)
+        assert (first := waiting(w, p.box)[0])["method"] == "POST" and change("ask method:POST *.test")
+        assert questions(w, p.box)[0]["id"] == first["id"], "it still has to be asked for"
+        assert change("deny method:POST *.test")
+        assert until(lambda: at(4) and not questions(w, p.box), 30)
+        assert answer(w, p.box, first, "allow") == 404
+        assert change("deny method:GET *.test")
+        go(4)
+        out = said(w, p.box, run).split("\n")
+        assert out == ["200 200 cut cut cut", "403 403", "cut cut 403 403 200"], out  # without rules there is no opener any more
+        assert change("allow program:/usr/bin", status=422)["error"]["message"].count("stay as they are") and change("deny method:x api.test", status=400)
+        assert w.request("GET", f"/v1/sandboxes/{p.box.id}")[1]["permissions"] == ["deny method:GET *.test"]
+        changed = [x["permissions"] for x in w.request("GET", f"/v1/audit?limit=1000&sandbox={p.box.id}&type=sandbox.permissions")[1]["items"] if "permissions" in x]
+        assert len(changed) == 5 and changed[0] == ["deny method:POST api.test"], changed
+    with w.create("none") as b:
+        status, got = w.request("PATCH", f"/v1/sandboxes/{b.id}", {"permissions": ["deny method:POST api.test"]})
+        assert status == 400 and "no network" in got["error"]["message"], got
 
 
 def test_method_is_not_passed_by_datagrams(w):

@@ -97,12 +97,12 @@ int native_run_decode(const struct request *r, struct run_spec *ret, struct err 
 int native_sandbox_decode(const struct native *n, const struct request *r, struct sandbox_spec *ret, struct err *e);
 int take_idempotency(const struct request *r, char **field, struct err *e); /* the header into the field */
 struct sandbox_changes {
-	bool has_labels, has_lifetime, has_network, has_secrets;
+	bool has_labels, has_lifetime, has_network, has_secrets, has_permissions;
 	struct pairs labels;      /* all there shall be */
 	struct pairs env_set;
 	char **env_unset;         /* NULL-terminated, or NULL */
 	struct lifetime lifetime; /* filled in with the present one before decoding */
-	struct sandbox_spec network; /* of which only that and the secrets are used; its mode is filled in as well */
+	struct sandbox_spec network; /* of which only that, the secrets and the permissions are used; its mode is filled in as well */
 };
 int changes_decode(struct str body, struct sandbox_changes *c, struct err *e);
 void changes_done(struct sandbox_changes *c);

@@ -217,8 +217,8 @@ void native_sandbox_update(struct request *r, void *dialect)
 		c.network.network_limits = v.spec->network_limits;
 		rc = changes_decode(req_body(r), &c, &e);
 	}
-	if (rc >= 0 && c.has_network && c.has_secrets)
-		rc = err_set(&e, ERR_INVALID, EINVAL, "give \"network\" and \"secrets\" in two requests: each can fail by itself");
+	if (rc >= 0 && c.has_network + c.has_secrets + c.has_permissions > 1)
+		rc = err_set(&e, ERR_INVALID, EINVAL, "give \"network\", \"secrets\" and \"permissions\" in requests of their own: each can fail by itself");
 	if (rc >= 0)
 		rc = apply(n, r, &c, &e);
 	if (rc >= 0 && !c.has_network)
@@ -231,6 +231,8 @@ void native_sandbox_update(struct request *r, void *dialect)
 	else if (c.has_secrets)
 		api_sandbox_set_secrets(n->api, req_caller(r), req_ref(r), &c.network.secret_env, &c.network.secret_files, reach_changed,
 		                        pending_new(n, r));
+	else if (c.has_permissions)
+		api_sandbox_set_permissions(n->api, req_caller(r), req_ref(r), c.network.permissions, reach_changed, pending_new(n, r));
 	else
 		answer_sandbox(n, r, 200, &v);
 	changes_done(&c);

@@ -309,6 +309,15 @@ static int set_secret_changes(void *into, const char *where, const json_t *v, st
 	return decode_one(&as_object, v, into, e);
 }
 
+static int set_permission_changes(void *into, const char *where, const json_t *v, struct err *e)
+{
+	struct sandbox_changes *c = into;
+	const struct field as_list = { .name = "permissions", .kind = FIELD_STRINGS, .offset = offsetof(struct sandbox_changes, network.permissions) };
+	(void)where;
+	c->has_permissions = true;
+	return decode_one(&as_list, v, into, e);
+}
+
 int changes_decode(struct str body, struct sandbox_changes *c, struct err *e)
 {
 	static const struct field fields[] = {
@@ -317,6 +326,7 @@ int changes_decode(struct str body, struct sandbox_changes *c, struct err *e)
 		{ .name = "lifetime", .kind = FIELD_CUSTOM, .set = set_lifetime_changes },
 		{ .name = "network", .kind = FIELD_CUSTOM, .set = set_network_changes },
 		{ .name = "secrets", .kind = FIELD_CUSTOM, .set = set_secret_changes },
+		{ .name = "permissions", .kind = FIELD_CUSTOM, .set = set_permission_changes },
 		{ 0 },
 	};
 	return decode_body(body, fields, c, e);
