@@ -2,6 +2,7 @@
 
 #include "sys/process.h"
 #include "warden/machine.h"
+#include "warden/snapshot.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -134,6 +135,17 @@ static int network(struct warden *w, const struct message *m, struct err *e)
 	return sandbox_network(&w->keeper, s, m->rq.network, e);
 }
 
+static int memory(struct warden *w, const struct message *m, struct err *e)
+{
+	const struct sandbox *s = warden_find(w, m->rq.id);
+
+	if (!s || !s->record.machine || s->life != LIFE_RUNNING)
+		return err_set(e, ERR_NOT_FOUND, ESRCH, "there is no machine %s that runs", m->rq.id);
+	if (m->too_many || m->n != 2 || !machine_is_memory(m->fds[0], s->record.memory_mib) || !machine_is_memory(m->fds[1], s->record.memory_mib))
+		return err_set(e, ERR_INVALID, EBADF, "memory: two memory files of the machine's size");
+	return snapshot_memory(w, s, m->rq.serial, m->fds[0], m->fds[1], e);
+}
+
 static const struct entry {
 	const char *name;
 	/* 0 = done, answer it; 1 = answered already or later; negative = failed, e says why */
@@ -142,6 +154,7 @@ static const struct entry {
 	[MACHINE_START] = { "machine-start", start },
 	[MACHINE_END] = { "machine-end", end },
 	[MACHINE_NETWORK] = { "machine-network", network },
+	[MACHINE_MEMORY] = { "machine-memory", memory },
 };
 
 static void handle(struct warden *w, struct message *m)

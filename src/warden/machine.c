@@ -32,6 +32,13 @@ static bool is_memory_file(int fd, struct stat *ret)
 	return is_file(fd, ret) && fcntl(fd, F_GET_SEALS) >= 0;
 }
 
+bool machine_is_memory(int fd, uint64_t mib)
+{
+	struct stat st;
+
+	return is_memory_file(fd, &st) && (uint64_t)st.st_size == mib * MIB;
+}
+
 static bool is_listener(int fd)
 {
 	int domain = 0, type = 0, listens = 0;
@@ -51,9 +58,7 @@ static const char *wrong_descriptor(const struct machine_fds *fds, const struct 
 		int one = fds->vmm[fd - VMM_FD_FIRST];
 		if (!(MACHINE_GIVEN(plan) & VMM_FD_BIT(fd)))
 			continue;
-		bool right = fd == VMM_FD_GUEST || fd == VMM_FD_QMP ? is_listener(one) : fd == VMM_FD_RAM ? is_memory_file(one, &st) : is_file(one, &st);
-		if (right && fd == VMM_FD_RAM)
-			right = (uint64_t)st.st_size == plan->memory_mib * MIB;
+		bool right = fd == VMM_FD_GUEST || fd == VMM_FD_QMP ? is_listener(one) : fd == VMM_FD_RAM ? machine_is_memory(one, plan->memory_mib) : is_file(one, &st);
 		if (!right)
 			return named[fd - VMM_FD_FIRST];
 		if (fd == VMM_FD_DISK)

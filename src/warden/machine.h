@@ -16,6 +16,9 @@ struct machine_fds {
 	int log;
 };
 
+/* Is it a memory file of that size? Seals exist for those only. */
+bool machine_is_memory(int fd, uint64_t mib);
+
 /* Starts it: s is new. fds are borrowed; the image is opened here. What rq says has been checked but for the host's limits. */
 int machine_start(struct keeper *k, struct machine_root *root, struct sandbox *s, const struct machine_request *rq, const struct machine_fds *fds,
 		  struct err *e);

@@ -4,6 +4,7 @@
 #include "sys/fs.h"
 #include "sys/loop.h"
 #include "sys/mnt.h"
+#include "sys/pages.h"
 #include "sys/process.h"
 
 #include <dirent.h>
@@ -32,7 +33,7 @@ struct report { /* shared with the child */
 struct snapshot_job {
 	struct snapshot_job *next;
 	uint64_t serial;
-	enum warden_op op;
+	enum warden_op op; /* 0: a machine's memory, asked for at the machines' door */
 	char id[40], snapshot[40];
 	bool held; /* the sandbox is frozen on the job's account */
 	bool canceled;
@@ -61,6 +62,8 @@ struct work {
 	bool freeze;	       /* it runs and is not paused */
 	unsigned loop;	       /* it is mounted from there, with `mounted` */
 	bool mounted;
+	const struct sandbox *machine; /* its memory instead: what differs from `base` */
+	int base, memory;
 };
 
 static int hold(const struct work *k, struct err *e)
@@ -148,13 +151,23 @@ static int by_number(const void *a, const void *b)
 	return *(const int *)a - *(const int *)b;
 }
 
+static int copy_memory(const struct work *k, struct err *e)
+{
+	const struct sandbox *s = k->machine;
+	int rc = pages_copy((pid_t)s->record.pid, s->pidfd, k->base, k->memory, &k->report->bytes);
+
+	return rc < 0 ? err_sys(e, ERR_UNAVAILABLE, -rc, "copy the machine's memory") : 0;
+}
+
 /* Of the warden's descriptors only those that the work needs: its lock, its sockets, and what sandboxes that end meanwhile are held
  * by must not live on here. */
-static void close_others(const struct warden *w)
+static void close_others(const struct work *k)
 {
-	int keep[CGROUP_TREE_COUNT + 2] = { STDERR_FILENO, w->place.disks_fd }, from = 0;
+	const struct warden *w = k->w;
+	int keep[CGROUP_TREE_COUNT + 5] = { STDERR_FILENO, w->place.disks_fd, k->machine ? k->machine->pidfd : -1, k->machine ? k->base : -1,
+					    k->machine ? k->memory : -1 }, from = 0;
 
-	memcpy(keep + 2, w->groups.parent, sizeof w->groups.parent);
+	memcpy(keep + 5, w->groups.parent, sizeof w->groups.parent);
 	qsort(keep, ARRAY_LEN(keep), sizeof keep[0], by_number);
 	for (size_t i = 0; i < ARRAY_LEN(keep); i++) {
 		if (keep[i] > from)
@@ -169,8 +182,8 @@ static void __attribute__((noreturn)) child(const struct work *k)
 	struct err e = { 0 };
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	close_others(k->w);
-	if (work(k, &e) < 0)
+	close_others(k);
+	if ((k->machine ? copy_memory(k, &e) : work(k, &e)) < 0)
 		k->report->e = e;
 	k->report->done = true;
 	_exit(0);
@@ -185,7 +198,7 @@ static int start(struct warden *w, const struct warden_request *rq, struct work 
 	for (struct snapshot_job *j = w->jobs; j; j = j->next)
 		n++;
 	if (n >= JOBS_MAX)
-		return err_set(e, ERR_UNAVAILABLE, EAGAIN, "%u disks are being copied already: try again", n);
+		return err_set(e, ERR_UNAVAILABLE, EAGAIN, "%u copies are being made already: try again", n);
 	struct report *report = mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (report == MAP_FAILED)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "map memory");
@@ -260,6 +273,15 @@ int snapshot_make_volume(struct warden *w, const struct warden_request *rq, stru
 		return err_set(e, ERR_CONFLICT, EEXIST, "there is a volume %s already", rq->id);
 	int rc = disk_check(&w->place, DISK_FILE, rq->disk_mib, e);
 	return rc < 0 ? rc : start(w, rq, &k, e);
+}
+
+int snapshot_memory(struct warden *w, const struct sandbox *s, uint64_t serial, int base, int to, struct err *e)
+{
+	struct work k = { .machine = s, .base = base, .memory = to };
+	struct warden_request as_asked = { .serial = serial };
+
+	memcpy(as_asked.id, s->record.id, sizeof as_asked.id);
+	return start(w, &as_asked, &k, e);
 }
 
 static int drop(struct warden *w, const char *file)
@@ -362,14 +384,15 @@ static void finish(struct warden *w, struct snapshot_job *j)
 	}
 	if (!e.kind && j->op == WARDEN_CLONE)
 		adopt(w, j->id);
-	if (e.kind)
+	if (e.kind && j->op)
 		disk_remove_making(w->place.disks_fd, j->op == WARDEN_SNAPSHOT ? j->snapshot : j->id);
 	(void)munmap(j->report, sizeof *j->report);
+	const int door = j->op ? w->daemon : w->machines;
 	if (e.kind) {
-		warden_answer(w, j->serial, j->id, &e);
+		warden_answer_at(door, j->serial, j->id, &e);
 	} else {
 		memcpy(a.id, j->id, sizeof a.id);
-		warden_send(w, &a);
+		warden_send_with(door, &a, -EBADF);
 	}
 	free(j);
 }
@@ -408,7 +431,8 @@ void snapshot_cancel_all(struct warden *w)
 		(void)process_wait(j->pidfd, &status);
 		if (j->held)
 			(void)cgroup_freeze(&w->groups, j->id, false);
-		disk_remove_making(w->place.disks_fd, j->op == WARDEN_SNAPSHOT ? j->snapshot : j->id);
+		if (j->op)
+			disk_remove_making(w->place.disks_fd, j->op == WARDEN_SNAPSHOT ? j->snapshot : j->id);
 		close_fd(j->pidfd);
 		(void)munmap(j->report, sizeof *j->report);
 		free(j);

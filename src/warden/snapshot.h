@@ -18,6 +18,9 @@ int snapshot_drop(struct warden *w, const char *snapshot); /* not there is succe
 /* The file of a volume, as a copy of an empty one; and its end. What is mounted of it goes on. */
 int snapshot_make_volume(struct warden *w, const struct warden_request *rq, struct err *e);
 int snapshot_drop_volume(struct warden *w, const char *volume); /* not there is success */
+/* Of a machine that stands still: the pages of its memory that are no longer those of `base`, the file that it began with, into `to`. Both
+ * borrowed, and checked by the caller. The answer (disk_bytes: how much) goes to the machines' door. */
+int snapshot_memory(struct warden *w, const struct sandbox *s, uint64_t serial, int base, int to, struct err *e);
 /* A WARDEN_ITEM for each file PREFIX<id>.img. */
 int snapshot_list(struct warden *w, const char *prefix, uint64_t serial);
 

@@ -1,10 +1,15 @@
-/* What the vm boundary asks of the warden: to start a QEMU in its jail, to end it, and whether its network device leads anywhere. Records over a SOCK_SEQPACKET pair of their
+/* What the vm boundary asks of the warden: to start a QEMU in its jail, to end it, whether its network device leads anywhere, and
+ * what it has in its memory. Records over a SOCK_SEQPACKET pair of their
  * own, one request and one answer (struct warden_answer) per message, matched by `serial`; checked as those of wire/warden.h are. What
  * is a machine's here does not exist on the other pair, and the other way round.
  *
  * Descriptors come along with a MACHINE_START: those that its plan takes (vmm_plan_fds) but the image, which the warden looks for by
  * its digest, and the tap and the line of the volumes, which it makes, in the order of enum vmm_fd; then QEMU's standard error. They must be what they are said to be: the RAM and the log
  * memory files, sockets unix streams that listen, the rest plain files. With its answer comes the pidfd.
+ *
+ * MACHINE_MEMORY copies what a machine that stands still has written to its memory since it began; with it come the file that it began
+ * with, and the one of the same size that gets those pages, where they belong. It is the machine's word that it stands still, and nobody else's
+ * loss if it does not.
  *
  * MACHINE_END is answered when nothing is left of the machine, also when there is none. A QEMU that has ended by itself is told
  * unasked, as WARDEN_EXIT with serial 0, when nothing is left of it. */
@@ -14,8 +19,8 @@
 #include "wire/vmm.h"
 #include "wire/warden.h"
 
-#define MACHINE_MAGIC 0x434d4133u /* "CMA3"; changes with any field */
-enum machine_op { MACHINE_START = 1, MACHINE_END, MACHINE_NETWORK, MACHINE_LAST = MACHINE_NETWORK };
+#define MACHINE_MAGIC 0x434d4134u /* "CMA4"; changes with any field */
+enum machine_op { MACHINE_START = 1, MACHINE_END, MACHINE_NETWORK, MACHINE_MEMORY, MACHINE_LAST = MACHINE_MEMORY };
 
 /* Those of a plan that whoever asks has to give. */
 #define MACHINE_GIVEN(plan) (vmm_plan_fds(plan) & ~(VMM_FD_BIT(VMM_FD_IMAGE) | VMM_FD_BIT(VMM_FD_TAP) | VMM_FD_BIT(VMM_FD_VOLUMES)))

@@ -325,6 +325,118 @@ static void a_fork_goes_on_with_what_ran(void **state)
 	assert_true(finished(&o));
 }
 
+/* Whether its memory and devices are in no file of its folder. */
+static bool snapshot_is_apart(const char *snapshot)
+{
+	auto_free char *path = xasprintf("%s/snapshots/%s/state", host.data, snapshot);
+
+	return access(path, F_OK) < 0;
+}
+
+/* So many children of a fork of it. Whether its memory was had apart, and how much there is of it. */
+static bool fork_of(const char *id, char children[][37], size_t n, uint64_t *ret_bytes)
+{
+	char snapshot[37];
+	struct taken t = { 0 };
+	struct outcome o = { 0 };
+
+	random_uuid(snapshot);
+	b->ops->snapshot(b, id, snapshot, true, true, on_snapshot, &t);
+	assert_true(finished(&t.o));
+	bool apart = snapshot_is_apart(snapshot);
+	*ret_bytes = t.bytes;
+	for (size_t i = 0; i < n; i++) {
+		random_uuid(children[i]);
+		from = snapshot;
+		assert_true(create(children[i]));
+		from = NULL;
+	}
+	b->ops->drop_snapshot(b, snapshot, on_done, &o);
+	assert_true(finished(&o));
+	return apart;
+}
+
+static void on_list(void *ctx, const struct err *e, const char *const *ids, const bool *started, size_t n)
+{
+	(void)e, (void)ids, (void)started;
+	*(size_t *)ctx = n;
+}
+
+static bool stored(void);
+
+/* As another daemon, which takes over the machines that are there. */
+static void reopen(void)
+{
+	struct drive d;
+	size_t n;
+
+	drive_init(&d, &loop);
+	for (unsigned ms = 0; !stored() && ms < 10000; ms += 100) /* there need not be one yet */
+		drive_for(&d, 100);
+	vm_host_close(&host, b);
+	drive_for(&d, 10); /* or the warden, which begins as a copy of us, would have our end of their monitors, too */
+	open_boundary();
+	b->ops->list(b, on_list, &n);
+}
+
+/* It goes on with what it did, and nothing that it has written is not there. */
+static bool goes_on_writing(const char *id, uint32_t first_run)
+{
+	static const char asks[] = "turn() { cut -d ' ' -f 1 /tmp/turn; }; a=$(turn); n=0; while [ ! -e /tmp/broken ] && [ $(turn) -lt $((a + 3)) ] && [ $n -lt 300 ]; do n=$((n+1)); "
+				   "sleep 0.05; done; if [ -e /tmp/broken ]; then cat /tmp/broken; elif [ $n = 300 ]; then echo it stands still; else echo whole; fi";
+	struct drive d;
+
+	connect_to(&d, id);
+	d.next_run = first_run; /* the numbers of those before are known in it */
+	bool good = got_is(drive_sh(&d, asks), 0, "whole\n", "");
+	drive_done(&d);
+	return good;
+}
+
+/* Every turn writes to each of its pages, and sees first whether each has what the turn before wrote: a page that a copy lacked, or had of
+ * another moment, or that somebody else has written to, is seen in the copy's next turn. */
+static void a_fork_has_all_that_is_being_written(void **state)
+{
+	(void)state;
+	static const char writes[] = "import os, time\nn = 4000\nb = bytearray(4096 * n)\nturn = 0\nwhile True:\n  for at in (0, 2048, 4095):\n"
+				     "    if b[at::4096] != bytes([turn & 255]) * n: open('/tmp/broken', 'w').write('%d at %d' % (turn, at))\n"
+				     "  if n == 4000 and os.path.exists('/tmp/more'):\n    n = 18000\n    b = bytearray(4096 * n)\n"
+				     "  turn += 1\n  for at in (0, 2048, 4095): b[at::4096] = bytes([turn & 255]) * n\n"
+				     "  open('/tmp/.turn', 'w').write('%d %d' % (turn, n))\n  os.rename('/tmp/.turn', '/tmp/turn')\n  time.sleep(0.005)\n";
+	char parent[37], child[1][37], grown[2][37], late[1][37];
+	uint64_t few, many, whole;
+	struct drive d;
+
+	random_uuid(parent);
+	assert_true(create(parent));
+	connect_to(&d, parent);
+	const char *argv[] = { "sh", "-c", "python3 -c \"$0\" > /dev/null 2>&1 & while [ ! -s /tmp/turn ]; do sleep 0.05; done", writes, NULL };
+	assert_true(got_is(drive_run(&d, &(struct link_run_spec){ .argv = argv }), 0, "", ""));
+	drive_done(&d);
+	assert_true(fork_of(parent, child, 1, &few));
+	assert_true(goes_on_writing(parent, 1000));
+	connect_to(&d, child[0]);
+	d.next_run = 1000; /* the numbers of those before are known in it */
+	assert_true(got_is(drive_sh(&d, "touch /tmp/more; while grep -q 4000 /tmp/turn; do sleep 0.05; done"), 0, "", ""));
+	drive_done(&d);
+	/* so much that its children share it */
+	assert_true(fork_of(child[0], grown, 2, &many));
+	assert_true(many > few + (64 << 20));
+	assert_true(destroy(parent));
+	assert_true(goes_on_writing(child[0], 2000));
+	assert_true(destroy(child[0]));
+	assert_true(goes_on_writing(grown[1], 3000));
+	assert_true(goes_on_writing(grown[0], 3000));
+	assert_true(destroy(grown[1]));
+	/* a daemon that comes after us does not know what it began with, and has it read in whole */
+	reopen();
+	assert_true(goes_on_writing(grown[0], 4000));
+	assert_false(fork_of(grown[0], late, 1, &whole));
+	assert_true(destroy(grown[0]));
+	assert_true(goes_on_writing(late[0], 5000));
+	assert_true(destroy(late[0]));
+}
+
 /* In place of the host's disk (meson.build wraps the call): while it stands still no answer comes. */
 static atomic_bool disk_stands_still, asked_from_the_loop;
 static atomic_uint waits_for_disk;
@@ -700,6 +812,7 @@ int main(void)
 		cmocka_unit_test(copies_differ),
 		cmocka_unit_test(no_copy_changes_the_template),
 		cmocka_unit_test(a_fork_goes_on_with_what_ran),
+		cmocka_unit_test(a_fork_has_all_that_is_being_written),
 		cmocka_unit_test(a_slow_disk_holds_nobody_up),
 		cmocka_unit_test(a_killed_qemu_is_noticed),
 		cmocka_unit_test(a_hung_qemu_is_noticed),

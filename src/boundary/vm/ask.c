@@ -8,7 +8,7 @@
 
 const char ask_zeros[GUEST_PAYLOAD_MAX + GUEST_HEAD];
 
-enum { NOISE_MAX = 4 * 1024 * 1024, CHUNK = 64 * 1024, REQUEST_MAX = 64 * 1024 };
+enum { NOISE_MAX = 4 * 1024 * 1024, CHUNK = 64 * 1024, REQUEST_MAX = 64 * 1024, SOON_MS = 2000 };
 
 struct ask {
 	uv_poll_t poll;
@@ -64,10 +64,32 @@ static void fail(struct ask *a, int errnum, const char *what)
 }
 
 static void on_poll(uv_poll_t *h, int status, int events);
+static void send_what_is_there(struct ask *a);
+
+static void put_hello(struct ask *a, bool led_up)
+{
+	static const char version[4] = { GUEST_VERSION };
+
+	if (led_up)
+		(void)buf_add(&a->out, ask_zeros, sizeof ask_zeros);
+	(void)guest_frame_put(&a->out, GUEST_HELLO, 0, GUEST_HELLO_ID, (struct str){ version, sizeof version });
+}
 
 static void on_timer(uv_timer_t *t)
 {
 	fail(t->data, ETIMEDOUT, "no answer");
+}
+
+/* A first hello that was heard and not answered yet does no harm: what we ask comes behind the second one. */
+static void on_soon(uv_timer_t *t)
+{
+	struct ask *a = t->data;
+
+	uv_timer_start(&a->timer, on_timer, a->what.timeout_ms, 0);
+	if (a->asked)
+		return;
+	put_hello(a, true);
+	send_what_is_there(a);
 }
 
 static void send_what_is_there(struct ask *a)
@@ -166,7 +188,6 @@ static void on_poll(uv_poll_t *h, int status, int events)
 
 struct ask *ask_new(uv_loop_t *loop, int fd, const struct ask_what *w, ask_done_fn done, void *ctx)
 {
-	static const char version[4] = { GUEST_VERSION };
 	struct ask *a = xcalloc(1, sizeof *a);
 
 	a->fd = fd;
@@ -177,13 +198,14 @@ struct ask *ask_new(uv_loop_t *loop, int fd, const struct ask_what *w, ask_done_
 	buf_init(&a->in, 4 * (GUEST_HEAD + GUEST_PAYLOAD_MAX));
 	buf_init(&a->out, sizeof ask_zeros + REQUEST_MAX);
 	guest_assembly_init(&a->message);
-	if (!w->between)
-		(void)buf_add(&a->out, ask_zeros, sizeof ask_zeros);
-	(void)guest_frame_put(&a->out, GUEST_HELLO, 0, GUEST_HELLO_ID, (struct str){ version, sizeof version });
+	put_hello(a, w->lead == ASK_HALF_SAID);
 	uv_poll_init(loop, &a->poll, fd);
 	uv_timer_init(loop, &a->timer);
 	a->poll.data = a->timer.data = a;
-	uv_timer_start(&a->timer, on_timer, w->timeout_ms, 0);
+	if (w->lead == ASK_PERHAPS_HALF_SAID)
+		uv_timer_start(&a->timer, on_soon, SOON_MS, 0);
+	else
+		uv_timer_start(&a->timer, on_timer, w->timeout_ms, 0);
 	send_what_is_there(a);
 	return a;
 }

@@ -13,10 +13,13 @@ typedef void (*ask_done_fn)(void *ctx, const struct err *e);
 /* Puts the request, with id ASK_ID, when the guest has said that it is there: a clock in it is then right. */
 enum { ASK_ID = 1 };
 typedef void (*ask_put_fn)(void *ctx, struct buf *to);
+/* What may have been left half said on the line, or be lost by a QEMU whose guest is still booting: HELLO is then led up to. PERHAPS: only when it
+ * is not answered soon, since reading so much is a fifth of a restored guest's time to its answer. */
+enum ask_lead { ASK_BETWEEN, ASK_PERHAPS_HALF_SAID, ASK_HALF_SAID };
 struct ask_what {
 	ask_put_fn put;
-	uint8_t answer;  /* the type of the frame that answers, with that id: a struct guest_result; or RUN_END, whatever it says */
-	bool between;    /* nothing is half said on this line, nor lost by a QEMU whose guest is still booting: HELLO need not be led up to */
+	uint8_t answer;     /* the type of the frame that answers, with that id: a struct guest_result; or RUN_END, whatever it says */
+	enum ask_lead lead;
 	uint64_t timeout_ms;
 };
 /* fd: a stream to the guest, non-blocking, taken. done is called once, from the loop, unless ask_free comes first. */

@@ -151,7 +151,7 @@ static void on_warm(void *ctx, const struct err *e)
 
 	(void)e;
 	b->ask = NULL;
-	ask(b, &(struct ask_what){ put_release_and_sync, GUEST_OP_END, true, b->boot_ms }, on_synced);
+	ask(b, &(struct ask_what){ put_release_and_sync, GUEST_OP_END, ASK_BETWEEN, b->boot_ms }, on_synced);
 }
 
 static void put_warm(void *ctx, struct buf *to)
@@ -170,7 +170,7 @@ static void on_setup(void *ctx, const struct err *e)
 	if (e)
 		fail(b, e);
 	else
-		ask(b, &(struct ask_what){ put_warm, GUEST_RUN_END, true, 2 * WARM_MS }, on_warm);
+		ask(b, &(struct ask_what){ put_warm, GUEST_RUN_END, ASK_BETWEEN, 2 * WARM_MS }, on_warm);
 }
 
 /* Nothing of what makes a sandbox: it only mounts. The machine id and what it says of sudo are there for each copy to write over. */
@@ -187,7 +187,7 @@ static void on_started(void *ctx, const struct err *e)
 	if (e)
 		tell(b, e);
 	else
-		ask(b, &(struct ask_what){ put_setup, GUEST_SETUP_DONE, false, b->boot_ms }, on_setup);
+		ask(b, &(struct ask_what){ put_setup, GUEST_SETUP_DONE, ASK_HALF_SAID, b->boot_ms }, on_setup);
 }
 
 static int memory_file(const char *name, uint64_t size)

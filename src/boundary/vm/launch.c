@@ -23,7 +23,7 @@ struct call {
 	uint64_t again_at, give_up_at; /* 0 = not */
 	launched_fn done; /* of a start */
 	swept_fn swept;	  /* of an end */
-	network_fn network; /* of a change of network; all NULL: nobody waits for it */
+	told_fn told;	  /* of anything else; all NULL: nobody waits for it */
 	void *ctx;
 };
 
@@ -85,8 +85,8 @@ static void end_call(struct by_warden *b, struct call *c, const struct err *e, p
 		close_fd(pidfd);
 	if (c->swept)
 		c->swept(c->ctx, take_oom(b, c->rq.id));
-	if (c->network)
-		c->network(c->ctx, e);
+	if (c->told)
+		c->told(c->ctx, e);
 	free_call(c);
 }
 
@@ -338,14 +338,31 @@ static void by_warden_swept(struct launcher *base, const char *id, swept_fn done
 	submit(of(base), c, MACHINE_END, id);
 }
 
-static void by_warden_network(struct launcher *base, const char *id, bool on, network_fn done, void *ctx)
+static void by_warden_network(struct launcher *base, const char *id, bool on, told_fn done, void *ctx)
 {
 	struct call *c = xcalloc(1, sizeof *c);
 
 	c->rq.network = on;
-	c->network = done;
+	c->told = done;
 	c->ctx = ctx;
 	submit(of(base), c, MACHINE_NETWORK, id);
+}
+
+static void by_warden_memory(struct launcher *base, const char *id, int from, int to, told_fn done, void *ctx)
+{
+	struct call *c = xcalloc(1, sizeof *c);
+	struct err e;
+
+	c->told = done;
+	c->ctx = ctx;
+	for (; c->n < 2; c->n++)
+		if ((c->fds[c->n] = fcntl(c->n ? to : from, F_DUPFD_CLOEXEC, 3)) < 0) {
+			(void)err_sys(&e, ERR_UNAVAILABLE, errno, "a descriptor of the machine's memory");
+			free_call(c);
+			done(ctx, &e);
+			return;
+		}
+	submit(of(base), c, MACHINE_MEMORY, id);
 }
 
 static void on_closed(uv_handle_t *h)
@@ -373,7 +390,7 @@ struct launcher *launcher_warden(uv_loop_t *loop, int fd)
 {
 	struct by_warden *b = xcalloc(1, sizeof *b);
 
-	b->base = (struct launcher){ .start = by_warden_start, .kill = by_warden_kill, .swept = by_warden_swept, .network = by_warden_network, .free = by_warden_free };
+	b->base = (struct launcher){ .start = by_warden_start, .kill = by_warden_kill, .swept = by_warden_swept, .network = by_warden_network, .memory = by_warden_memory, .free = by_warden_free };
 	b->fd = fd;
 	b->handles = 2;
 	uv_poll_init(loop, &b->poll, fd);

@@ -29,7 +29,7 @@ typedef void (*launched_fn)(void *ctx, const struct err *e, pid_t pid, int pidfd
 
 /* oom: it was ended because its control group had no memory left. */
 typedef void (*swept_fn)(void *ctx, bool oom);
-typedef void (*network_fn)(void *ctx, const struct err *e);
+typedef void (*told_fn)(void *ctx, const struct err *e);
 
 struct launcher {
 	/* Everything in l is borrowed for the call. done is called once, later or before this returns. */
@@ -39,7 +39,10 @@ struct launcher {
 	/* After its end: done is called when nothing of it is left on the host but what it was given, later or before this returns. */
 	void (*swept)(struct launcher *, const char *id, swept_fn done, void *ctx);
 	/* Of one that runs and has a tap: from now on in a gate, or not. done is called once, later or before this returns. */
-	void (*network)(struct launcher *, const char *id, bool on, network_fn done, void *ctx);
+	void (*network)(struct launcher *, const char *id, bool on, told_fn done, void *ctx);
+	/* Of one that stands still: the pages of its memory that are no longer those of `base`, the file that it began with, into `to`, of the
+	 * same size. Both borrowed. done is called once, later or before this returns. */
+	void (*memory)(struct launcher *, const char *id, int base, int to, told_fn done, void *ctx);
 	/* Tells those that still wait ECANCELED; the processes go on. */
 	void (*free)(struct launcher *);
 };

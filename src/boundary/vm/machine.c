@@ -1,5 +1,6 @@
 #include "base/log.h"
 #include "boundary/vm/ask.h"
+#include "boundary/vm/memory.h"
 #include "boundary/vm/offload.h"
 #include "boundary/vm/snapshot.h"
 #include "boundary/vm/vmdir.h"
@@ -187,13 +188,13 @@ static void on_setup(void *ctx, const struct err *e)
 	machine_tell(&m->start, NULL);
 }
 
-static void set_up(struct machine *m, bool between, uint64_t timeout_ms)
+static void set_up(struct machine *m, enum ask_lead lead, uint64_t timeout_ms)
 {
 	int fd = vmdir_connect(m->dir, "guest");
 	struct err e;
 
 	if (fd >= 0) {
-		m->ask = ask_new(m->vm->qemu.loop, fd, &(struct ask_what){ put_setup, GUEST_SETUP_DONE, between, timeout_ms }, on_setup, m);
+		m->ask = ask_new(m->vm->qemu.loop, fd, &(struct ask_what){ put_setup, GUEST_SETUP_DONE, lead, timeout_ms }, on_setup, m);
 		return;
 	}
 	(void)err_sys(&e, ERR_UNAVAILABLE, -fd, "connect to the virtual machine's serial port");
@@ -205,7 +206,7 @@ static void on_restored(void *ctx)
 	struct machine *m = ctx;
 
 	if (m->state == MACHINE_BOOTING) /* a snapshot's guest may have been told half of something */
-		set_up(m, m->template[0], RESTORE_MS);
+		set_up(m, m->template[0] ? ASK_BETWEEN : ASK_PERHAPS_HALF_SAID, RESTORE_MS);
 }
 
 static void on_started(void *ctx, const struct err *e)
@@ -220,7 +221,7 @@ static void on_started(void *ctx, const struct err *e)
 	if (m->state_fd >= 0)
 		qemu_restore(m->qemu, take_fd(&m->state_fd));
 	else
-		set_up(m, false, BOOT_MS);
+		set_up(m, ASK_HALF_SAID, BOOT_MS);
 }
 
 static void on_event(void *ctx, const char *name, const json_t *data)
@@ -262,13 +263,12 @@ static int launch(struct machine *m, enum vmm_begin begin, int ram, int kernel, 
 static void on_disk_copied(void *ctx, const struct err *why)
 {
 	struct machine *m = ctx;
-	auto_fd int ram = take_fd(&m->ram_fd);
 	struct err e;
 
 	m->copy = NULL;
 	if (why)
 		finish(m, why);
-	else if ((m->state_fd >= 0 ? launch(m, VMM_INCOMING, ram, -EBADF, &e) : machine_boot(m, &e)) < 0)
+	else if ((m->state_fd >= 0 ? launch(m, VMM_INCOMING, m->ram_fd, -EBADF, &e) : machine_boot(m, &e)) < 0)
 		finish(m, &e);
 }
 
@@ -287,6 +287,14 @@ static void copy_disk(struct machine *m, int from)
 	finish(m, &e);
 }
 
+/* With an offset of its own. */
+static int open_again(int fd)
+{
+	auto_free char *path = xasprintf("/proc/self/fd/%d", fd);
+
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
 static void on_template(void *ctx, const struct err *why, const struct template *t)
 {
 	struct machine *m = ctx;
@@ -296,8 +304,7 @@ static void on_template(void *ctx, const struct err *why, const struct template 
 		finish(m, why);
 		return;
 	}
-	auto_free char *path = xasprintf("/proc/self/fd/%d", t->state);
-	m->state_fd = open(path, O_RDONLY | O_CLOEXEC); /* an offset of its own */
+	m->state_fd = open_again(t->state);
 	m->ram_fd = fcntl(t->ram, F_DUPFD_CLOEXEC, 3);
 	snprintf(m->template, sizeof m->template, "%s", t->key);
 	copy_disk(m, m->state_fd >= 0 && m->ram_fd >= 0 ? fcntl(t->disk, F_DUPFD_CLOEXEC, 3) : -EBADF);
@@ -347,14 +354,22 @@ int machine_boot(struct machine *m, struct err *e)
 	return 0;
 }
 
-void machine_make_from(struct machine *m, int folder, bool with_memory)
+void machine_make_from(struct machine *m, int folder, bool with_memory, const struct memory_files *apart)
 {
 	auto_fd int from = folder;
 	auto_fd int disk = openat(from, "disk", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	bool whole = true;
 
 	m->state = MACHINE_WAITING;
-	m->state_fd = with_memory ? openat(from, "state", O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -EBADF;
-	copy_disk(m, !with_memory || m->state_fd >= 0 ? take_fd(&disk) : -EBADF);
+	if (apart) {
+		m->state_fd = open_again(apart->state);
+		m->ram_fd = fcntl(apart->ram, F_DUPFD_CLOEXEC, 3);
+		whole = m->state_fd >= 0 && m->ram_fd >= 0;
+	} else if (with_memory) {
+		m->state_fd = openat(from, "state", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+		whole = m->state_fd >= 0;
+	}
+	copy_disk(m, whole ? take_fd(&disk) : -EBADF);
 }
 
 /* Of its network device: the same over stop and start. "Locally administered", and of one station. */
@@ -434,7 +449,7 @@ void machine_stop(struct machine *m)
 		return;
 	}
 	m->state = MACHINE_SYNCING;
-	m->ask = ask_new(m->vm->qemu.loop, fd, &(struct ask_what){ ask_put_sync, GUEST_OP_END, m->between, SYNC_MS }, on_synced, m);
+	m->ask = ask_new(m->vm->qemu.loop, fd, &(struct ask_what){ ask_put_sync, GUEST_OP_END, m->between ? ASK_BETWEEN : ASK_HALF_SAID, SYNC_MS }, on_synced, m);
 }
 
 /* --- adoption --- */

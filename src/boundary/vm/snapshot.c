@@ -1,30 +1,35 @@
-#include "boundary/vm/snapshot.h"
+#include "boundary/vm/snapshot_int.h"
 
+#include "base/log.h"
 #include "boundary/vm/ask.h"
 #include "boundary/vm/offload.h"
 #include "boundary/vm/vmdir.h"
 #include "boundary/vm/vmm.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
-#include <sys/stat.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* Theory of operation.
  *
- *   SAVING (stopped; QEMU writes its memory) -> COPYING (its disk; then it goes on) -> [SETTLING (a copy of it is asked to SYNC)] -> KEEPING -> told
- *   a stopped sandbox:                          COPYING                                                                             -> KEEPING -> told
+ *   HELD (stopped; its disk is copied, its memory saved; then it goes on) -> [SETTLING (a copy of it is asked to SYNC)] -> KEEPING -> told
+ *   a stopped sandbox:  its disk is copied                                                                              -> KEEPING -> told
  *
- * The machine's end fails what is SAVING or COPYING. SETTLING and KEEPING (it is written out and gets its name, or is removed) have all
- * they need. The machine's folder says "held" from before it is stopped
+ * Memory is saved apart where that can be: of a fork whose parent began with a file as its memory that we know of. Then QEMU writes its devices,
+ * the warden copies the pages that differ from that file, and what children need (memory.h) is made of both when the machine goes on. Else QEMU writes
+ * memory and devices into one file: so for snapshots that are kept, and when either of the two refuses.
+ *
+ * The parts of HELD run at the same time, and it ends with the last of them (join). The machine's end fails it. SETTLING and KEEPING (it is
+ * written out and gets its name, or is removed) have all they need. The machine's folder says "held" from before it is stopped
  * until it goes on, for the sake of a daemon that comes after us. */
 
-enum {
-	SETTLE_MS = 60000,
-	META_VERSION = 2, /* of a snapshot: 1 was before machines had the port of volumes, so that its memory is of no use */
+enum { SETTLE_MS = 60000 };
+
+struct asking { /* the warden, for the memory's pages. Outlives a taking that is cut off */
+	struct taking *t;
 };
 
 struct taking {
@@ -32,40 +37,24 @@ struct taking {
 	struct taking *next;
 	struct machine *m; /* while it is held */
 	char id[40];
-	bool memory, passing, saved;
+	bool memory, passing, ran;
+	bool saving, refused; /* QEMU is at it; memory could not be had apart */
 	boundary_snapshot_fn done;
 	void *ctx;
 	char *path; /* of the unfinished folder */
 	int dir, disk;
+	int changed, devices, base; /* memory.h: of memory apart, or negative */
+	struct asking *asking;
 	struct snapshot_meta meta;
 	char *image;
 	double cpus;
 	struct offload *copy, *keeping;
-	const struct keeping *kept;
+	struct keeping *kept;
 	struct qemu *qemu; /* of the copy that settles the disk */
 	struct ask *ask;
 	bool settled;
 	struct err why;
 };
-
-/* The first are those of a whole one. */
-enum { KEPT_FILES = 3 };
-static const char *const files[] = { "meta", "disk", "state", "guest", "qmp", "vmm", "id", "meta.new", "vmm.new", "id.new" };
-
-static char *path_of(const char *data, const char *prefix, const char *snapshot)
-{
-	return xasprintf("%s/snapshots/%s%s", data, prefix, snapshot);
-}
-
-static void remove_folder(const char *path)
-{
-	auto_fd int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-
-	for (size_t i = 0; dir >= 0 && i < ARRAY_LEN(files); i++) /* meta first: from then on it is none */
-		(void)unlinkat(dir, files[i], 0);
-	if (dir >= 0)
-		(void)rmdir(path);
-}
 
 /* --- the end of taking one --- */
 
@@ -80,71 +69,6 @@ static void let_machine_go(struct taking *t)
 	(void)unlinkat(m->dir, "held", 0);
 	if (m->state == MACHINE_RUNNING && !m->paused)
 		qemu_call(m->qemu, "cont", NULL, -EBADF, NULL, NULL);
-}
-
-static uint64_t bytes_of(int dir)
-{
-	struct stat st;
-	uint64_t n = 0;
-
-	for (size_t i = 1; i < KEPT_FILES; i++)
-		if (fstatat(dir, files[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
-			n += (uint64_t)st.st_blocks * 512;
-	return n;
-}
-
-/* The last step, and the one that waits for the disk: a thread's. */
-struct keeping {
-	int dir;
-	bool good, passing, memory; /* not good: it is removed */
-	char *folder, *path, *to, meta[200];
-	uint64_t bytes; /* result */
-};
-
-static int write_out(int dir)
-{
-	for (size_t i = 0; i < KEPT_FILES; i++) {
-		auto_fd int fd = openat(dir, files[i], O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-		if (fd >= 0 ? fsync(fd) < 0 : errno != ENOENT)
-			return -errno;
-	}
-	return fsync(dir) < 0 ? -errno : 0;
-}
-
-static int put_in_place(const struct keeping *k)
-{
-	for (size_t i = k->memory ? KEPT_FILES : KEPT_FILES - 1; i < ARRAY_LEN(files); i++) /* what was for the taking only */
-		(void)unlinkat(k->dir, files[i], 0);
-	int r = vmdir_write(k->dir, "meta", k->meta);
-
-	if (r == 0 && !k->passing)
-		r = write_out(k->dir);
-	if (r == 0 && rename(k->path, k->to) < 0)
-		r = -errno;
-	auto_fd int folder = r < 0 || k->passing ? -EBADF : open(k->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return folder >= 0 && fsync(folder) < 0 ? -errno : r;
-}
-
-static int run_keeping(void *work, struct err *e)
-{
-	struct keeping *k = work;
-	int r = k->good ? put_in_place(k) : 0;
-
-	k->bytes = bytes_of(k->dir);
-	if (!k->good || r < 0)
-		remove_folder(faccessat(AT_FDCWD, k->path, F_OK, 0) == 0 ? k->path : k->to);
-	return r < 0 ? err_sys(e, ERR_UNAVAILABLE, -r, "put the snapshot in its place") : 0;
-}
-
-static void release_keeping(void *work)
-{
-	struct keeping *k = work;
-
-	close_fd(k->dir);
-	free(k->folder);
-	free(k->path);
-	free(k->to);
-	free(k);
 }
 
 static void tell(struct taking *t, uint64_t bytes)
@@ -169,6 +93,8 @@ static void on_kept(void *ctx, const struct err *e)
 
 	if (e && !t->why.kind)
 		t->why = *e;
+	if (t->meta.apart && !t->why.kind)
+		memory_keep(t->vm, t->id, &t->kept->apart);
 	tell(t, t->kept->bytes);
 }
 
@@ -179,7 +105,11 @@ static void let_all_go(struct taking *t)
 	offload_cancel(take_ptr(&t->copy));
 	ask_free(take_ptr(&t->ask));
 	qemu_free(take_ptr(&t->qemu));
+	if (t->asking)
+		t->asking->t = NULL;
 	t->disk = close_fd(t->disk);
+	t->devices = close_fd(t->devices);
+	t->base = close_fd(t->base);
 	t->dir = close_fd(t->dir);
 }
 
@@ -188,13 +118,14 @@ static void end(struct taking *t, const struct err *why)
 	struct keeping *k = xcalloc(1, sizeof *k);
 
 	t->why = why ? *why : (struct err){ 0 };
-	*k = (struct keeping){ .dir = take_fd(&t->dir), .good = !why, .passing = t->passing, .memory = t->meta.with_memory, .folder = path_of(t->vm->data, "", ""),
-			       .path = xstrdup(t->path), .to = path_of(t->vm->data, "", t->id) };
-	snprintf(k->meta, sizeof k->meta, "%d %llu %llu %u %d", META_VERSION, (unsigned long long)t->meta.memory_mib, (unsigned long long)t->meta.disk_mib, t->meta.cpus,
-		 t->meta.with_memory);
+	*k = (struct keeping){ .dir = take_fd(&t->dir), .changed = take_fd(&t->changed), .devices = take_fd(&t->devices),
+			       .base = take_fd(&t->base), .apart = { -EBADF, -EBADF }, .good = !why, .passing = t->passing, .memory = t->meta.with_memory, .folder = snapshot_path(t->vm->data, "", ""),
+			       .path = xstrdup(t->path), .to = snapshot_path(t->vm->data, "", t->id) };
+	snprintf(k->meta, sizeof k->meta, "%d %llu %llu %u %d", SNAPSHOT_META_VERSION, (unsigned long long)t->meta.memory_mib, (unsigned long long)t->meta.disk_mib, t->meta.cpus,
+		 t->meta.apart ? 2 : t->meta.with_memory);
 	let_all_go(t);
 	t->kept = k;
-	t->keeping = offload_new(t->vm->qemu.loop, run_keeping, release_keeping, k, on_kept, t);
+	t->keeping = offload_new(t->vm->qemu.loop, keeping_run, keeping_release, k, on_kept, t);
 }
 
 /* --- settling the disk --- */
@@ -246,7 +177,7 @@ static void on_copy_restored(void *ctx)
 	int fd = vmdir_connect(t->dir, "guest");
 
 	if (fd >= 0)
-		t->ask = ask_new(t->vm->qemu.loop, fd, &(struct ask_what){ ask_put_sync, GUEST_OP_END, false, SETTLE_MS }, on_settled, t);
+		t->ask = ask_new(t->vm->qemu.loop, fd, &(struct ask_what){ ask_put_sync, GUEST_OP_END, ASK_PERHAPS_HALF_SAID, SETTLE_MS }, on_settled, t);
 	else
 		copy_is_of_no_use(t, "open the line to it");
 }
@@ -276,19 +207,23 @@ static void settle(struct taking *t)
 
 /* --- saving and copying --- */
 
+static void join(struct taking *t);
+
+/* What cannot be asked for again: the machine goes on, and there is no snapshot. */
+static void fail(struct taking *t, const struct err *why)
+{
+	if (!t->why.kind)
+		t->why = *why;
+}
+
 static void on_copied(void *ctx, const struct err *e)
 {
 	struct taking *t = ctx;
 
 	t->copy = NULL;
-	bool running = t->saved, lost = running && !t->m;
-	let_machine_go(t);
-	if (e || lost)
-		end(t, lost ? &t->why : e);
-	else if (running && !t->memory)
-		settle(t);
-	else
-		end(t, NULL);
+	if (e)
+		fail(t, e);
+	join(t);
 }
 
 static void copy_disk(struct taking *t)
@@ -301,54 +236,191 @@ static void copy_disk(struct taking *t)
 		return;
 	}
 	(void)err_sys(&e, ERR_UNAVAILABLE, -to, "make the snapshot's disk");
-	end(t, &e);
+	fail(t, &e);
 }
 
-static void fail_saving(struct taking *t, const char *what)
+/* The end of the connection is that of the process, which is told on its own. */
+static bool is_refusal(const struct err *e)
 {
-	struct err e;
-
-	(void)err_set(&e, ERR_UNAVAILABLE, EIO, "%s", what);
-	end(t, &e);
+	return e && e->errnum != EPIPE && e->errnum != ECANCELED;
 }
 
 static void on_told(void *ctx, const struct err *e, const json_t *result)
 {
 	struct machine *m = ctx;
+	struct taking *t = m->taking;
 
 	(void)result;
-	/* the end of the connection is that of the process, which is told on its own */
-	if (e && e->errnum != EPIPE && e->errnum != ECANCELED && m->taking && !m->taking->saved)
-		fail_saving(m->taking, e->message);
+	if (!t || !t->saving || !is_refusal(e))
+		return;
+	t->saving = false;
+	fail(t, e);
+	join(t);
 }
 
 void vm_snapshot_event(struct machine *m, const char *name, const json_t *data)
 {
 	struct taking *t = m->taking;
 	const char *status = json_string_value(json_object_get(data, "status"));
+	struct err e;
 
-	if (!t || t->saved || !streq(name, "MIGRATION") || !status)
+	if (!t || !t->saving || t->changed >= 0 || !streq(name, "MIGRATION") || !status || (!streq(status, "completed") && !streq(status, "failed")))
 		return;
-	if (streq(status, "completed")) {
-		t->saved = true;
-		copy_disk(t);
-	} else if (streq(status, "failed")) {
-		fail_saving(t, "QEMU could not save the machine's memory");
+	t->saving = false;
+	if (streq(status, "failed")) {
+		(void)err_set(&e, ERR_UNAVAILABLE, EIO, "QEMU could not save the machine's memory");
+		fail(t, &e);
 	}
+	join(t);
 }
 
-/* Stopped from the start: of an emulated machine that goes on meanwhile QEMU misses pages that change, and copies crash. */
-static void save(struct taking *t, int state)
+/* Memory and devices, by QEMU, into one file. */
+static void save_whole(struct taking *t)
 {
 	struct machine *m = t->m;
 	struct qemu *q = m->qemu;
+	int state = openat(t->dir, "state", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	struct err e;
 
-	(void)vmdir_write(m->dir, "held", m->paused ? "paused" : "running");
+	if (state < 0) {
+		(void)err_sys(&e, ERR_UNAVAILABLE, errno, "make the file of the machine's memory");
+		fail(t, &e);
+		return;
+	}
+	t->saving = true;
 	qemu_call(q, "migrate-set-capabilities", qemu_capabilities(), -EBADF, on_told, m);
-	qemu_call(q, "stop", NULL, -EBADF, on_told, m);
 	qemu_call(q, "migrate-set-parameters", json_pack("{s:I}", "max-bandwidth", (json_int_t)1 << 36), -EBADF, on_told, m);
 	qemu_call(q, "getfd", json_pack("{s:s}", "fdname", "state"), state, on_told, m);
 	qemu_call(q, "migrate", json_pack("{s:s}", "uri", "fd:state"), -EBADF, on_told, m);
+}
+
+/* It can be had whole still. */
+static void refuse_apart(struct taking *t, const char *why)
+{
+	t->refused = true;
+	if (!t->vm->whole_told)
+		log_info("msg=\"memory of forks is read in by each of them, since it could not be had apart: %s\"",
+			 str_quote((struct str){ why, strlen(why) }, &(struct quoted){ 0 }));
+	t->vm->whole_told = true;
+}
+
+static void on_devices(void *ctx, const struct err *e, const json_t *result)
+{
+	struct machine *m = ctx;
+	struct taking *t = m->taking;
+
+	(void)result;
+	if (!t || !t->saving || (e && !is_refusal(e)))
+		return;
+	t->saving = false;
+	if (e || memory_devices_begin(t->devices) < 0)
+		refuse_apart(t, e ? e->message : "QEMU's state of devices does not begin as such a thing");
+	join(t);
+}
+
+static void on_memory(void *ctx, const struct err *e)
+{
+	struct asking *a = ctx;
+	struct taking *t = a->t;
+
+	free(a);
+	if (!t)
+		return;
+	t->asking = NULL;
+	if (e)
+		refuse_apart(t, e->message);
+	join(t);
+}
+
+static void ask_for_memory(struct taking *t)
+{
+	struct launcher *l = t->vm->qemu.launcher;
+
+	t->asking = xcalloc(1, sizeof *t->asking);
+	t->asking->t = t;
+	l->memory(l, t->m->id, t->base, t->changed, on_memory, t->asking); /* t may be gone behind this */
+}
+
+/* The devices by QEMU, and by the warden the pages that are not those of the file that it began with. What opens a set wants it for
+ * writing only, as QEMU does. */
+static void save_apart(struct taking *t)
+{
+	enum { SET = 3 };
+	struct machine *m = t->m;
+	auto_free char *path = xasprintf("/proc/self/fd/%d", t->devices);
+	int devices = open(path, O_WRONLY | O_CLOEXEC);
+
+	if (devices < 0) {
+		refuse_apart(t, "no descriptor for the state of its devices");
+		join(t);
+		return;
+	}
+	t->saving = true;
+	qemu_call(m->qemu, "add-fd", json_pack("{s:i}", "fdset-id", SET), devices, NULL, NULL);
+	qemu_call(m->qemu, "xen-save-devices-state", json_pack("{s:s, s:b}", "filename", "/dev/fdset/3", "live", 0), -EBADF, on_devices, m);
+	qemu_call(m->qemu, "remove-fd", json_pack("{s:i}", "fdset-id", SET), -EBADF, NULL, NULL);
+	ask_for_memory(t);
+}
+
+static void on_stopped(void *ctx, const struct err *e, const json_t *result)
+{
+	struct machine *m = ctx;
+	struct taking *t = m->taking;
+
+	(void)result;
+	if (!t || !t->saving || (e && !is_refusal(e)))
+		return;
+	t->saving = false;
+	if (e) {
+		fail(t, e);
+	} else {
+		copy_disk(t);
+		if (!t->why.kind && t->changed >= 0) {
+			save_apart(t);
+			return;
+		}
+		if (!t->why.kind)
+			save_whole(t);
+	}
+	join(t);
+}
+
+/* Stopped from the start: of an emulated machine that goes on meanwhile QEMU misses pages that change, and copies crash. */
+static void save(struct taking *t)
+{
+	(void)vmdir_write(t->m->dir, "held", t->m->paused ? "paused" : "running");
+	t->saving = true;
+	qemu_call(t->m->qemu, "stop", NULL, -EBADF, on_stopped, t->m);
+}
+
+static void give_up_apart(struct taking *t)
+{
+	t->refused = false;
+	t->changed = close_fd(t->changed);
+	t->devices = close_fd(t->devices);
+	t->meta.apart = false;
+}
+
+/* One of the parts has come to its end: goes on when it was the last. */
+static void join(struct taking *t)
+{
+	if (t->copy || t->saving || t->asking)
+		return;
+	if (t->refused && t->m && !t->why.kind) {
+		give_up_apart(t);
+		save_whole(t);
+		if (t->saving)
+			return;
+	}
+	const bool settles = t->ran && !t->memory;
+	struct err why = t->why;
+	let_machine_go(t);
+	if (why.kind)
+		end(t, &why);
+	else if (settles)
+		settle(t);
+	else
+		end(t, NULL);
 }
 
 void vm_snapshot_machine_gone(struct machine *m)
@@ -359,9 +431,9 @@ void vm_snapshot_machine_gone(struct machine *m)
 		return;
 	m->taking = NULL;
 	t->m = NULL;
+	t->saving = false; /* its monitor goes with it */
 	(void)err_set(&t->why, ERR_GONE, ESRCH, "the sandbox has ended while the snapshot was taken");
-	if (!t->copy)
-		end(t, &t->why);
+	join(t);
 }
 
 static int begin(struct vm *v, const char *id, const char *snapshot, bool memory, bool passing, struct taking **ret, struct err *e)
@@ -371,7 +443,7 @@ static int begin(struct vm *v, const char *id, const char *snapshot, bool memory
 	if (!machine_find(v, id))
 		(void)machine_adopt(v, id);
 	struct machine *m = machine_find(v, id);
-	auto_free char *path = path_of(v->data, "", snapshot), *beside = path_of(v->data, ".new-", snapshot), *folder = path_of(v->data, "", "");
+	auto_free char *path = snapshot_path(v->data, "", snapshot), *beside = snapshot_path(v->data, ".new-", snapshot), *folder = snapshot_path(v->data, "", "");
 	auto_fd int dir = vmdir_open(v->data, id), disk = dir < 0 ? -ENOENT : openat(dir, "disk", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	struct snapshot_meta meta = { 0 };
 	char *image = dir < 0 ? NULL : vmdir_limits(dir, &meta.memory_mib, NULL, &meta.disk_mib);
@@ -392,16 +464,29 @@ static int begin(struct vm *v, const char *id, const char *snapshot, bool memory
 	}
 	struct taking *t = xcalloc(1, sizeof *t);
 	*t = (struct taking){ .vm = v, .next = v->takings, .m = m, .memory = memory && m, .passing = passing, .path = take_ptr(&beside), .disk = take_fd(&disk), .meta = meta,
-			      .image = image, .cpus = m ? m->resources.cpus : 0 };
+			      .image = image, .ran = m, .cpus = m ? m->resources.cpus : 0 };
 	t->meta.cpus = (unsigned)ceil(t->cpus);
 	t->meta.with_memory = memory && m; /* of one that is stopped there is none */
 	t->dir = open(t->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	t->changed = t->devices = t->base = -EBADF;
 	snprintf(t->id, sizeof t->id, "%s", snapshot);
 	v->takings = t;
 	if (m)
 		m->taking = t;
 	*ret = t;
 	return 0;
+}
+
+static void prepare_apart(struct taking *t)
+{
+	if (!t->memory || !t->passing || t->m->ram_fd < 0)
+		return;
+	t->base = fcntl(t->m->ram_fd, F_DUPFD_CLOEXEC, 3);
+	t->changed = memory_new_file(t->meta.memory_mib);
+	t->devices = memfd_create("devices", MFD_CLOEXEC);
+	t->meta.apart = t->base >= 0 && t->changed >= 0 && t->devices >= 0;
+	if (!t->meta.apart)
+		give_up_apart(t);
 }
 
 void vm_snapshot(struct boundary *b, const char *id, const char *snapshot, bool memory, bool passing, boundary_snapshot_fn done, void *ctx)
@@ -416,123 +501,13 @@ void vm_snapshot(struct boundary *b, const char *id, const char *snapshot, bool 
 	}
 	t->done = done;
 	t->ctx = ctx;
-	if (!t->m) {
-		copy_disk(t);
+	if (t->m) {
+		prepare_apart(t);
+		save(t);
 		return;
 	}
-	int state = openat(t->dir, "state", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (state >= 0) {
-		save(t, state);
-		return;
-	}
-	(void)err_sys(&e, ERR_UNAVAILABLE, errno, "make the file of the machine's memory");
-	end(t, &e);
-}
-
-/* --- those that are there --- */
-
-int vm_snapshot_open(const struct vm *v, const char *snapshot, struct snapshot_meta *ret, struct err *e)
-{
-	auto_free char *path = path_of(v->data, "", snapshot);
-	auto_fd int dir = vmdir_id_valid(snapshot) ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -EINVAL;
-	auto_free char *text = dir < 0 ? NULL : vmdir_read(dir, "meta");
-	unsigned long long memory, disk;
-	unsigned cpus;
-	int version, with;
-
-	if (!text)
-		return err_set(e, ERR_NOT_FOUND, ENOENT, "there is no such snapshot");
-	if (sscanf(text, "%d %llu %llu %u %d", &version, &memory, &disk, &cpus, &with) != 5 || version < 1 || version > META_VERSION)
-		return err_set(e, ERR_UNAVAILABLE, EBADMSG, "the snapshot is damaged");
-	if (with && version < META_VERSION)
-		return err_set(e, ERR_UNSUPPORTED, EBADMSG, "the snapshot's memory is of a machine that an earlier version of this program made, with other devices");
-	*ret = (struct snapshot_meta){ memory, disk, cpus, with };
-	return take_fd(&dir);
-}
-
-struct dropping {
-	struct vm *vm;
-	struct dropping *next;
-	struct offload *work;
-	boundary_done_fn done;
-	void *ctx;
-};
-
-static int run_drop(void *work, struct err *e)
-{
-	const char *path = work;
-
-	remove_folder(path);
-	return access(path, F_OK) == 0 ? err_set(e, ERR_UNAVAILABLE, EIO, "the snapshot's folder could not be removed") : 0;
-}
-
-static void on_dropped(void *ctx, const struct err *e)
-{
-	struct dropping *d = ctx, **at = &d->vm->droppings;
-	struct dropping was = *d;
-
-	while (*at != d)
-		at = &(*at)->next;
-	*at = d->next;
-	free(d);
-	was.done(was.ctx, e);
-}
-
-void vm_drop_snapshot(struct boundary *b, const char *snapshot, boundary_done_fn done, void *ctx)
-{
-	struct vm *v = container_of(b, struct vm, base);
-	struct err e;
-
-	if (!vmdir_id_valid(snapshot)) {
-		(void)err_set(&e, ERR_INVALID, EINVAL, "not the id of a snapshot");
-		done(ctx, &e);
-		return;
-	}
-	struct dropping *d = xcalloc(1, sizeof *d);
-	*d = (struct dropping){ v, v->droppings, NULL, done, ctx };
-	v->droppings = d;
-	d->work = offload_new(v->qemu.loop, run_drop, free, path_of(v->data, "", snapshot), on_dropped, d);
-}
-
-void vm_list_snapshots(struct boundary *b, boundary_snapshots_fn done, void *ctx)
-{
-	const struct vm *v = container_of(b, struct vm, base);
-	auto_free char *folder = path_of(v->data, "", "");
-	DIR *d = opendir(folder);
-	char **ids = NULL;
-	size_t n = 0;
-
-	for (const struct dirent *entry; d && (entry = readdir(d));) {
-		if (!vmdir_id_valid(entry->d_name))
-			continue;
-		ids = xreallocarray(ids, n + 1, sizeof *ids);
-		ids[n++] = xstrdup(entry->d_name);
-	}
-	if (d)
-		closedir(d);
-	done(ctx, NULL, (const char *const *)ids, n);
-	for (size_t i = 0; i < n; i++)
-		free(ids[i]);
-	free(ids);
-}
-
-void vm_snapshots_sweep(struct vm *v)
-{
-	auto_free char *folder = path_of(v->data, "", "");
-	DIR *d = opendir(folder);
-
-	for (const struct dirent *entry; d && (entry = readdir(d));) {
-		auto_free char *path = xasprintf("%s%s", folder, entry->d_name);
-		auto_fd int dir = vmdir_id_valid(entry->d_name) || strncmp(entry->d_name, ".new-", 5) == 0 ?
-					  open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) :
-					  -EINVAL;
-		if (dir < 0 || (entry->d_name[0] != '.' && faccessat(dir, "meta", F_OK, 0) == 0))
-			continue;
-		vmm_end_unfinished(v->qemu.launcher, dir);
-		remove_folder(path);
-	}
-	if (d)
-		closedir(d);
+	copy_disk(t);
+	join(t);
 }
 
 /* What a thread is at becomes whole, or not; nobody who comes after us will know it. */
@@ -548,28 +523,11 @@ void vm_snapshots_close(struct vm *v)
 		if (t->keeping)
 			offload_cancel(t->keeping);
 		else
-			remove_folder(t->path);
+			snapshot_folder_remove(t->path);
 		let_all_go(t);
+		t->changed = close_fd(t->changed);
 		t->why = e;
 		tell(t, 0);
 	}
-	while (v->droppings) {
-		offload_cancel(v->droppings->work);
-		on_dropped(v->droppings, &e);
-	}
-}
-
-void vm_snapshots_remove(const char *data)
-{
-	auto_free char *folder = path_of(data, "", "");
-	DIR *d = opendir(folder);
-
-	for (const struct dirent *entry; d && (entry = readdir(d));) {
-		auto_free char *path = xasprintf("%s%s", folder, entry->d_name);
-		if (vmdir_id_valid(entry->d_name) || entry->d_name[0] == '.')
-			remove_folder(path);
-	}
-	if (d)
-		closedir(d);
-	(void)rmdir(folder);
+	snapshot_droppings_cancel(v, &e);
 }

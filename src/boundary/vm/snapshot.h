@@ -1,7 +1,7 @@
 /* Snapshots of machines: DATA/snapshots/ID with
  *
  *   disk    as it was at that moment
- *   state   the machine's memory and devices, of a snapshot with memory
+ *   state   the machine's memory and devices, of a snapshot with memory, but not of a fork whose children map it (memory.h)
  *   meta    what it was taken of; written last, so that a snapshot without it is none
  *
  * A running machine is held while QEMU writes its memory and the disk is copied, and goes on as it was. What its guest has not
@@ -16,6 +16,7 @@ struct snapshot_meta {
 	uint64_t memory_mib, disk_mib;
 	unsigned cpus;
 	bool with_memory;
+	bool apart; /* its memory and devices are in files that we hold (memory.h), and there is no "state" */
 };
 
 void vm_snapshot(struct boundary *b, const char *id, const char *snapshot, bool memory, bool passing, boundary_snapshot_fn done, void *ctx);

@@ -1,6 +1,7 @@
 #include "boundary/vm/vm.h"
 
 #include "boundary/vm/ask.h"
+#include "boundary/vm/memory.h"
 #include "boundary/vm/snapshot.h"
 #include "boundary/vm/vmdir.h"
 #include "boundary/vm/vm_int.h"
@@ -47,7 +48,7 @@ static int check_spec(const struct vm *v, const struct boundary_spec *s, struct 
 }
 
 /* A machine that goes on has to be the machine that it was. */
-static int from_snapshot(const struct vm *v, const struct boundary_spec *s, bool *ret_memory, struct err *e)
+static int from_snapshot(const struct vm *v, const struct boundary_spec *s, bool *ret_memory, const struct memory_files **ret_apart, struct err *e)
 {
 	struct snapshot_meta meta;
 	auto_fd int folder = vm_snapshot_open(v, s->from_snapshot, &meta, e);
@@ -57,7 +58,11 @@ static int from_snapshot(const struct vm *v, const struct boundary_spec *s, bool
 	if (meta.with_memory && (meta.memory_mib != s->resources.memory_mib || meta.cpus != (unsigned)ceil(s->resources.cpus)))
 		return err_set(e, ERR_INVALID, EINVAL, "resources: this snapshot has a machine's memory, of %llu MiB and %u cpus, and that cannot change",
 			       (unsigned long long)meta.memory_mib, meta.cpus);
+	const struct memory_files *apart = meta.apart ? memory_of(v, s->from_snapshot) : NULL;
+	if (meta.apart && !apart)
+		return err_set(e, ERR_GONE, ENOENT, "the memory of this fork has gone with the daemon that took it");
 	*ret_memory = meta.with_memory;
+	*ret_apart = apart;
 	return take_fd(&folder);
 }
 
@@ -65,7 +70,8 @@ static int create(struct vm *v, const struct boundary_spec *s, boundary_done_fn 
 {
 	int r = check_spec(v, s, e);
 	bool with_memory = false;
-	auto_fd int folder = r == 0 && s->from_snapshot ? from_snapshot(v, s, &with_memory, e) : -EBADF;
+	const struct memory_files *apart = NULL;
+	auto_fd int folder = r == 0 && s->from_snapshot ? from_snapshot(v, s, &with_memory, &apart, e) : -EBADF;
 
 	if (r == 0 && s->from_snapshot && folder < 0)
 		return folder;
@@ -87,7 +93,7 @@ static int create(struct vm *v, const struct boundary_spec *s, boundary_done_fn 
 	m->remove = true; /* until it has answered, failing leaves nothing */
 	m->start = (struct waiting){ done, ctx };
 	if (folder >= 0)
-		machine_make_from(m, take_fd(&folder), with_memory);
+		machine_make_from(m, take_fd(&folder), with_memory, apart);
 	else
 		machine_make(m);
 	return 0;
@@ -418,6 +424,7 @@ static void vm_free(struct boundary *b)
 
 	(void)err_set(&e, ERR_UNAVAILABLE, ECANCELED, "the boundary is being closed");
 	vm_snapshots_close(v);
+	memories_free(v);
 	HASH_ITER(hh, v->machines, m, next) {
 		struct waiting start = m->start, stop = m->stop, destroy = m->destroy;
 		if (m->state == MACHINE_BOOTING) /* one that nobody will ever set up is of no use to a later daemon */

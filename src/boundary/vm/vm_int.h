@@ -9,6 +9,8 @@
 
 #include <uthash.h>
 
+struct memory_files;
+
 struct vm {
 	struct boundary base;
 	struct boundary_ops ops;
@@ -22,6 +24,8 @@ struct vm {
 	struct machine *machines;
 	struct taking *takings;  /* snapshot.h */
 	struct dropping *droppings;
+	struct memory *memories; /* memory.h */
+	bool whole_told;         /* that memory could not be saved apart */
 };
 
 enum machine_state { MACHINE_WAITING, MACHINE_LAUNCHING, MACHINE_BOOTING, MACHINE_RUNNING, MACHINE_SYNCING, MACHINE_ENDING };
@@ -46,7 +50,8 @@ struct machine {
 	struct taking *taking;          /* of a snapshot that holds it */
 	struct offload *copy;           /* of the disk that it begins with: a template's or a snapshot's */
 	char template[TEMPLATE_KEY + 1]; /* what it is a copy of, until it has answered; else "" */
-	int state_fd, ram_fd;           /* of that template, or of a snapshot, until QEMU has it; a snapshot has no ram_fd */
+	int state_fd;                   /* of that template, or of a snapshot, until QEMU has it */
+	int ram_fd;                     /* what its memory began as, for its life; negative where that is nothing, or not known any more */
 	struct err why;                 /* of a start that has failed; kind 0 = QEMU has ended by itself */
 	struct guest_setup setup;       /* strings ours */
 	struct volume_mounts volumes;
@@ -63,8 +68,8 @@ void machine_take_spec(struct machine *m, const struct boundary_spec *s);
 void machine_forget(struct machine *m);
 /* From a template; m->start is told. May have told before it returns, and then the machine is gone. */
 void machine_make(struct machine *m);
-/* The same from a snapshot: its folder (taken), and what its meta says. */
-void machine_make_from(struct machine *m, int folder, bool with_memory);
+/* The same from a snapshot: its folder (taken), what its meta says, and its memory where that lies elsewhere (borrowed), or NULL. */
+void machine_make_from(struct machine *m, int folder, bool with_memory, const struct memory_files *apart);
 /* From its own disk. Fails only when nothing has begun. */
 int machine_boot(struct machine *m, struct err *e);
 int machine_adopt(struct vm *v, const char *id); /* one that a former daemon has left running: 0 or a negative errno */
