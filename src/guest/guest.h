@@ -59,6 +59,7 @@ struct guest {
 	bool in_vm;                    /* we are a virtual machine's first program: SETUP is for us */
 	int boot_id;                   /* of such a machine: the file that says its id, once it is set up */
 	bool bare;                     /* and it has not come yet: nothing runs */
+	uint64_t pids;                 /* how many processes there may be, as was last told; 0 = nobody has */
 };
 
 /* A child has ended that PID 1 waited for: who owns the pid gets the status. */

@@ -173,11 +173,12 @@ static void on_setup(void *ctx, const struct err *e)
 		ask(b, &(struct ask_what){ put_warm, GUEST_RUN_END, ASK_BETWEEN, 2 * WARM_MS }, on_warm);
 }
 
-/* Nothing of what makes a sandbox: it only mounts. The machine id and what it says of sudo are there for each copy to write over. */
+/* Nothing of what makes a sandbox: it only mounts. The machine id and what it says of sudo are there for each copy to write over, and the usual limit
+ * need not be set in each. */
 static void put_setup(void *ctx, struct buf *to)
 {
 	(void)ctx;
-	(void)guest_setup_put(to, ASK_ID, &(struct guest_setup){ .machine_id = "00000000000000000000000000000000", .sudo = GUEST_SUDO_YES });
+	(void)guest_setup_put(to, ASK_ID, &(struct guest_setup){ .machine_id = "00000000000000000000000000000000", .pids = RESOURCES_PIDS_DEFAULT, .sudo = GUEST_SUDO_YES });
 }
 
 static void on_started(void *ctx, const struct err *e)
