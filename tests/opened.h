@@ -1,5 +1,6 @@
 /* A connection of an opener's without the TLS around it, for tests and fuzzers: what has come from a side is in its `in`, what goes there in its
- * `out`. Two secrets may go to api.test: one in fields, one that signs for AWS. */
+ * `out`. Two secrets may go to api.test: one in fields, one that signs for AWS; PUT
+ * and POST may not go below /no, and somebody is asked for DELETE and POST of what begins with /v1/ask. */
 #ifndef CAISSON_TESTS_OPENED_H
 #define CAISSON_TESTS_OPENED_H
 
@@ -13,7 +14,7 @@
 
 static inline bool opened_keys(struct keyring *k)
 {
-	static const char text[] = "certificate=AA==\0signer=AA==\0secret=sec_1\0placeholder=" OPENED_PLACEHOLDER "\0value=" OPENED_VALUE
+	static const char text[] = "certificate=AA==\0signer=AA==\0rule=deny method:PUT,POST api.test/no\0rule=ask method:DELETE,POST api.test/v1/ask*\0secret=sec_1\0placeholder=" OPENED_PLACEHOLDER "\0value=" OPENED_VALUE
 				   "\0host=api.test:443\0header=Authorization\0query=key\0basic=1\0path=/v1\0"
 				   "secret=sec_2\0placeholder=caisson-placeholder-cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd\0value=" OPENED_VALUE
 				   "-of-aws\0host=api.test:443\0aws=AKIDEXAMPLE";

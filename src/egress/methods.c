@@ -128,7 +128,7 @@ enum methods_say methods_judge(struct conn *c, struct stream *s, struct held **a
 	return allowed ? METHODS_GO : METHODS_DENIED;
 }
 
-/* It waits no longer. Others may be gone behind this: those of the same connection. */
+/* It waits no longer; nor do others of the same connection, if that has ended with it. */
 static void resolve(struct held *h, bool allowed, const struct method_rule *rule, const char *reason)
 {
 	char why[METHODS_WHY_MAX] = "";
@@ -143,7 +143,7 @@ static void resolve(struct held *h, bool allowed, const struct method_rule *rule
 		http2_answered(s, allowed, why);
 	else
 		http1_answered(c, allowed, why);
-	opened_run(c);
+	opened_queue(c);
 }
 
 /* By the rules of now: *ret is what becomes of it. */

@@ -247,6 +247,15 @@ static bool step_linger(struct conn *c)
 	return moved;
 }
 
+void opened_queue(struct conn *c)
+{
+	if (c->queued || c->state == CONN_DEAD)
+		return;
+	c->queued = true;
+	c->run_next = c->o->run;
+	c->o->run = c;
+}
+
 void opened_run(struct conn *c)
 {
 	static bool (*const steps[])(struct conn *c) = {
@@ -256,11 +265,7 @@ void opened_run(struct conn *c)
 	for (int i = 0; i < STEPS_A_TURN; i++)
 		if (c->state == CONN_DEAD || !steps[c->state](c))
 			return;
-	if (!c->queued && c->state != CONN_DEAD) {
-		c->queued = true;
-		c->run_next = c->o->run;
-		c->o->run = c;
-	}
+	opened_queue(c);
 }
 
 static int watch_side(struct opener *o, struct side *s)

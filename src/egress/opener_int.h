@@ -94,6 +94,7 @@ struct opener {
 
 /* opener.c */
 void opened_run(struct conn *c);
+void opened_queue(struct conn *c); /* to be run soon, by nobody who is in the midst of something */
 void opened_kill(struct conn *c);		   /* at once, without a word */
 void opened_end(struct conn *c);		   /* after what waits has been sent */
 void opened_cut(struct conn *c);		   /* the same, and whoever reads sees that something is missing */

@@ -3,11 +3,11 @@ import json
 import os
 
 from test_host_rules import answer, begin, questions, said
-from test_http2 import Host
+from test_http2 import ASK as NODE, Host
 from test_names import TLS
 from test_secrets import ASK, CANARY, cli, secret
 from test_udp import ASK as DATAGRAM, Datagrams
-from upstream import Upstream, openers
+from upstream import Upstream, aws_signature, openers
 from world import OTHER4, PUBLIC4, Server, until
 
 # One connection: each piece is sent when the one before it was answered. The statuses, and what the last answer said.
@@ -312,6 +312,35 @@ def test_method_rules_beside_secrets(w):
                     "print(ask(Authorization='Bearer ' + K)[0], ask('POST', Authorization='Bearer ' + K)[0], *plain(req('GET', more=auth))[0], ask(host='other.test')[0])")
         assert out == "200 403 403 200", out
         assert p.up.field("Authorization", 0) == "Bearer " + CANARY and len(p.up.heads) == 2 and not w.http.seen
+
+
+def test_method_that_waited_is_signed_with_all_of_its_body(w):
+    """What came while it waited is a part of it: all of it, or as much as a window, with more behind."""
+    key, host = "canary-wJalrXUtnFEMI-K7MDENG-bPxRfiCYEXAMPLEKEY", Host(w)
+    secret(w, "key", ["api.test:8445"], value=key, aws_key_id="AKIDEXAMPLE")
+    with w.create("allow", allow=["api.test:8445"], secrets={"env": {"AWS_SECRET_ACCESS_KEY": "key"}}, permissions=["ask method:* api.test"]) as b:
+        try:
+            run = begin_node(w, b, NODE + """
+(async () => {
+  const s = connect();
+  const signed = (path, body, method) => ask(s, { ':path': path, ':method': method, 'x-amz-date': '20261130T010203Z', authorization:
+    'AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20261130/eu-west-1/dynamodb/aws4_request, SignedHeaders=x-amz-date, Signature=' + '0'.repeat(64) }, body);
+  const all = await Promise.all([signed('/v1/x?a=1', 'data', 'POST'), signed('/v1/x?c', undefined, 'GET'), signed('/v1/x?d', 'b'.repeat(700000), 'PUT')]);
+  console.log(all.map((r) => r.text.trim() || r.error).join(','));
+  s.close();
+})();
+""")
+            for q in waiting(w, b, 3):
+                assert answer(w, b, q, "allow") == 204
+            assert said(w, b, run) == "hello 4,hello 0,hello 700000"
+            heads = {h[":path"]: h for h in host.sent("/v1/x")}
+            for path, body in (("/v1/x?a=1", b"data"), ("/v1/x?c", b""), ("/v1/x?d", b"b" * 700000)):
+                h = heads[path]
+                head = "\r\n".join([f"{h[':method']} {path} HTTP/1.1", *(f"{k}: {v}" for k, v in h.items() if k[0] != ":" and isinstance(v, str))])
+                sent, right = aws_signature(key, head, body, "dynamodb")
+                assert sent == right, h
+        finally:
+            host.close()
 
 
 def test_method_rules_without_an_opener_are_closed(w):

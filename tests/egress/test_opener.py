@@ -17,7 +17,7 @@ PLACEHOLDER, VALUE = "caisson-placeholder-" + "ab" * 32, "canary-value-012345678
 
 
 class Opener:
-    def __init__(self, w):
+    def __init__(self, w, *rules):
         at = lambda name: os.path.join(w.folder, "opener-" + name)
         self.heads, self.crt, self.key, self.ca = [], at("host.pem"), at("host.key"), at("ca.pem")
         new = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
@@ -30,7 +30,7 @@ class Opener:
                                         env={"SSL_CERT_FILE": self.crt} | leaks)
         theirs.close()
         coded = [base64.b64encode(open(at(f), "rb").read()).decode() for f in ("ca.der", "key.der")]
-        config = "".join(x + "\0" for x in (f"certificate={coded[0]}", f"signer={coded[1]}", "secret=sec_1", f"placeholder={PLACEHOLDER}",
+        config = "".join(x + "\0" for x in (f"certificate={coded[0]}", f"signer={coded[1]}", *(f"rule={r}" for r in rules), "secret=sec_1", f"placeholder={PLACEHOLDER}",
                                             f"value={VALUE}", "host=api.test:443", "header=Authorization", "path=/v1")).encode()
         memory = os.memfd_create("keys")
         os.write(memory, config)
@@ -184,9 +184,9 @@ def answer(f):
 class Opener2(Opener):
     """With hosts of HTTP/2; each runs self.host."""
 
-    def __init__(self, w):
+    def __init__(self, w, *rules):
         self.host, self.requests = answer, 0
-        super().__init__(w)
+        super().__init__(w, *rules)
 
     def serve(self, s):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -227,6 +227,38 @@ def cut(f):
     """It ends with GOAWAY, or without a word."""
     got = f.until(GOAWAY)
     return got is None or int.from_bytes(got[3][4:8], "big") != 0
+
+
+def test_opener_judges_methods_that_are_none(w):
+    """Of HTTP/2, whose methods are values: nothing that could be read as the one that is denied gets to the host."""
+    o, seen = Opener2(w, "deny method:POST api.test", "deny method:* api.test/no"), []
+
+    def host(f):
+        while got := f.until(HEADERS):
+            seen.append(got[3])
+            f.t.sendall(frame(HEADERS, 5, got[2], b"\x88"))
+
+    o.host = host
+    try:
+        method, path, rest = (lambda v: field(b":method", v)), (lambda v: field(b":path", v)), b"\x87" + field(b":authority", b"api.test")
+        odd = [method(v) + path(b"/") for v in (b"POST", b"post", b"Post", b"POST ", b" POST", b"PO\tST", b"POST\0", b"", b"P" * 24, b"P" * 5000, b"GET, POST", b"PO$T", b"CONNECT", b"TRACE")]
+        odd += [method(b"GET") + path(p) for p in (b"/no", b"/no/x", b"/%6eo", b"/x/../no", b"//no", b"/.%2e/no", b"/x\\no", b"/no;x", b"no", b"http://api.test/", b"")]
+        odd += [method(b"GET") + method(b"POST") + path(b"/"), path(b"/"), method(b"GET") + path(b"/") + path(b"/no"),
+                method(b"GET") + path(b"/") + field(b":protocol", b"websocket"), method(b"GET") + path(b"/") + field(b":scheme", b"http"),
+                method(b"GET") + path(b"/") + field(b"x", b"y") + field(b":method", b"POST")]
+        for head in odd:
+            f = o.client()
+            send(f, frame(HEADERS, 5, 1, head + rest))
+            got = f.until(HEADERS, RESET, GOAWAY)
+            assert got is None or got[0] != HEADERS or got[3][:1] != b"\x88", head
+            f.t.close()
+        assert not seen, seen
+        # one that says it by the other fields says it to the host, as before
+        f = o.client()
+        send(f, frame(HEADERS, 5, 1, method(b"GET") + path(b"/no-more?/no") + rest + field(b"x-http-method-override", b"POST")))
+        assert f.until(HEADERS, RESET, GOAWAY)[3] == b"\x88" and len(seen) == 1
+    finally:
+        assert o.close() == 0
 
 
 def test_opener_survives_hostile_clients_of_http2(w):
