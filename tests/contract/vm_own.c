@@ -7,6 +7,7 @@
 
 #include "drive.h"
 #include "vm_host.h"
+#include "wire/guest.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -437,6 +439,36 @@ static void a_fork_has_all_that_is_being_written(void **state)
 	assert_true(destroy(late[0]));
 }
 
+/* What the parent's guest waits for nobody will say to the child's. */
+static void a_fork_of_one_that_has_heard_half_of_something(void **state)
+{
+	(void)state;
+	static const char bytes[60000];
+	char parent[37], child[1][37];
+	auto_buf struct buf frame;
+	uint64_t size;
+	struct drive d;
+	struct err e;
+
+	random_uuid(parent);
+	assert_true(create(parent));
+	drive_init(&d, &loop);
+	int fd = b->ops->open_guest(b, parent, &e);
+	auto_fd int line = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	assert_true(line >= 0 && drive_connect(&d, fd));
+	buf_init(&frame, 2 * sizeof bytes);
+	assert_int_equal(guest_frame_put(&frame, GUEST_RUN_STDIN, 0, 77, (struct str){ bytes, sizeof bytes }), 0);
+	assert_int_equal(send(line, frame.data, 1000, MSG_NOSIGNAL), 1000);
+	drive_for(&d, 300);
+	assert_true(fork_of(parent, child, 1, &size));
+	drive_done(&d);
+	assert_true(destroy(parent));
+	connect_to(&d, child[0]);
+	assert_true(got_is(drive_sh(&d, "echo here"), 0, "here\n", ""));
+	drive_done(&d);
+	assert_true(destroy(child[0]));
+}
+
 /* In place of the host's disk (meson.build wraps the call): while it stands still no answer comes. */
 static atomic_bool disk_stands_still, asked_from_the_loop;
 static atomic_uint waits_for_disk;
@@ -813,6 +845,7 @@ int main(void)
 		cmocka_unit_test(no_copy_changes_the_template),
 		cmocka_unit_test(a_fork_goes_on_with_what_ran),
 		cmocka_unit_test(a_fork_has_all_that_is_being_written),
+		cmocka_unit_test(a_fork_of_one_that_has_heard_half_of_something),
 		cmocka_unit_test(a_slow_disk_holds_nobody_up),
 		cmocka_unit_test(a_killed_qemu_is_noticed),
 		cmocka_unit_test(a_hung_qemu_is_noticed),
