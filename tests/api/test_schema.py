@@ -8,6 +8,7 @@ import tempfile
 import pytest
 import yaml
 
+from client import PATIENCE
 from conftest import create
 
 SPEC = pathlib.Path(__file__).resolve().parents[2] / "docs/openapi.yaml"
@@ -66,6 +67,6 @@ max-examples = {os.environ.get("CAISSON_SCHEMA_EXAMPLES", "3")}
                "--request-timeout", "20", "--generation-deterministic", "--no-color", "--max-failures", "20"]
     for name in EXCLUDED + ["deleteSandbox", "stopSandbox", "pauseSandbox"]:
         command += ["--exclude-operation-id", name]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_folder, timeout=380)
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_folder, timeout=380 * PATIENCE)
     assert result.returncode == 0, result.stdout[-12000:] + result.stderr[-2000:]
     assert client.get("/healthz").status == 200
