@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define FILES	     (1 << 18) /* a gate takes eight, a connection two */
 #define EVENTS	     128
 #define SWEEP_MS     250
 #define THROTTLE_MS  20 /* between two helpings of a rate of bytes */
@@ -455,10 +456,11 @@ static void loop(struct edge *e)
 
 static int prepare(struct edge *e, const struct edge_options *o)
 {
+	const struct rlimit many = { FILES, FILES };
 	struct rlimit files;
 
 	(void)signal(SIGPIPE, SIG_IGN);
-	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && (files.rlim_max >= FILES || setrlimit(RLIMIT_NOFILE, &many) < 0)) {
 		files.rlim_cur = files.rlim_max;
 		(void)setrlimit(RLIMIT_NOFILE, &files);
 	}
