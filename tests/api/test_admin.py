@@ -37,8 +37,7 @@ def test_what_a_revoked_key_holds_open_ends(client, box):
     with pytest.raises((http.client.IncompleteRead, ConnectionError)):
         r.read()
     held.close()
-    assert client.post(box.path + "/interpreters/default/interrupt").status == 204
-    assert b"42" in mine_r.read()  # which another key asked for
+    assert b"42" in mine_r.read()  # which another key asked for, and the one before it was interrupted, since its client has gone
     mine.close()
 
 
