@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <net/if.h>
-#include <sched.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
@@ -192,17 +191,6 @@ static int open_ports(void)
 	return r < 0 ? r : hold_port("volumes", &volumes_port);
 }
 
-/* Before whatever runs, which may be a lot of it: a copy of a busy machine is to answer at once. Nobody whom we start is. */
-static void go_first(void)
-{
-	const struct {
-		int priority;
-	} none = { 0 }; /* musl has no such call */
-
-	(void)setpriority(PRIO_PROCESS, 0, -20);
-	(void)syscall(SYS_sched_setscheduler, 0, SCHED_OTHER | SCHED_RESET_ON_FORK, &none);
-}
-
 int vm_boot(const char **ret_what)
 {
 	static const struct {
@@ -214,7 +202,6 @@ int vm_boot(const char **ret_what)
 
 	(void)setrlimit(RLIMIT_NOFILE, &files); /* the kernel gives its first program few */
 	(void)reboot(RB_DISABLE_CAD);
-	go_first();
 	for (size_t i = 0; i < ARRAY_LEN(steps) && r == 0; i++) {
 		*ret_what = steps[i].name;
 		r = steps[i].run();
