@@ -244,7 +244,8 @@ def through_a_gate(w):
                 for h in held:
                     status, r = w.request("POST", f"/v1/sandboxes/{h.id}/runs", {"language": "python", "detach": True,
                                           "code": code + "held = [connect() for _ in range(1000)]\nprint('up', flush=True)\ntime.sleep(600)"})
-                    assert status == 201 and world.until(lambda: "up" in w.output(h, r["id"]), 60), r
+                    ended = lambda: w.request("GET", f"/v1/sandboxes/{h.id}/runs/{r['id']}")[1]["state"] == "exited"
+                    assert status == 201 and world.until(lambda: "up" in w.output(h, r["id"]) or ended(), 60) and not ended(), r
                 with_idle = float(box.python(code + "print(trips(2000) * 1e6)"))
             finally:
                 for h in held:

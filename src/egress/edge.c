@@ -464,6 +464,7 @@ static int prepare(struct edge *e, const struct edge_options *o)
 		files.rlim_cur = files.rlim_max;
 		(void)setrlimit(RLIMIT_NOFILE, &files);
 	}
+	e->many_flows = getrlimit(RLIMIT_NOFILE, &files) == 0 ? files.rlim_cur / 4 : 0; /* each has two */
 	e->epoll = epoll_create1(EPOLL_CLOEXEC);
 	e->buffer = xmalloc(COPY_BUFFER);
 	e->room = xmalloc(HELLO_MAX);

@@ -14,6 +14,7 @@
 #include <utlist.h>
 
 #define FLOWS_MAX	NETWORK_CONNECTIONS_MAX /* open connections of a sandbox */
+#define FLOWS_FAIR	1024 /* the same when half of the descriptors are in use: there is to be room for the others' */
 #define LOOKUPS_MAX	128   /* names of a sandbox that are being looked up */
 #define PINS_MAX	1024  /* of a sandbox */
 #define FIRST_MAX	16384 /* bytes that are looked at before a connection is judged */
@@ -150,7 +151,8 @@ struct edge {
 	struct flow *dead;    /* freed when the events of this turn are through */
 	struct lookup *dead_lookups;
 	struct udp_flow *dead_udp;
-	size_t n_lookups, n_udp;
+	size_t n_lookups, n_udp, n_flows;
+	size_t many_flows; /* with so many, half of the descriptors are in use */
 	int reserve;		  /* a descriptor that is let go of to refuse a connection when there is no other */
 	uint8_t *buffer;	  /* COPY_BUFFER */
 	uint8_t *room;		  /* HELLO_MAX */

@@ -23,7 +23,7 @@
 #define ACCEPTS_A_TURN	64
 #define BYTES_A_TURN	(1U << 20)
 #define NEW_FLOWS_RATE	NETWORK_CONNECTIONS_RATE_MAX
-#define NEW_FLOWS_BURST 2000
+#define NEW_FLOWS_BURST 8000
 
 struct addr addr_of(const struct sockaddr_storage *ss, uint16_t *ret_port)
 {
@@ -108,6 +108,7 @@ void flow_kill(struct flow *f, bool reset)
 	b->kept -= f->up.rest_len + f->down.rest_len;
 	DL_DELETE(b->flows, f);
 	b->n_flows--;
+	e->n_flows--;
 	b->n_behind -= f->behind;
 	f->wait_next = e->dead;
 	e->dead = f;
@@ -203,9 +204,10 @@ static const char *judge(struct flow *f)
 
 const char *over_limits(struct box *b, size_t open)
 {
-	uint64_t rate = b->limits.connections_per_second;
+	uint64_t rate = b->limits.connections_per_second, own = b->limits.connections;
+	uint64_t most = b->edge->n_flows < b->edge->many_flows ? FLOWS_MAX : FLOWS_FAIR;
 
-	if (open > (b->limits.connections ? MIN(b->limits.connections, (uint64_t)FLOWS_MAX) : FLOWS_MAX) && !udp_give_way(b))
+	if (open > (own ? MIN(own, most) : most) && !udp_give_way(b))
 		return "too many connections";
 	if (!bucket_take(&b->new_flows, rate ? (double)rate : NEW_FLOWS_RATE, rate ? (double)rate : NEW_FLOWS_BURST))
 		return "too many new connections a second";
@@ -223,6 +225,7 @@ struct flow *flow_behind(struct flow *f, int fd)
 	DL_APPEND(f->box->flows, g);
 	f->box->n_flows++;
 	f->box->n_behind++;
+	f->box->edge->n_flows++;
 	g->state = FLOW_OPEN;
 	g->queued = true;
 	g->run_next = f->box->edge->run;
@@ -241,6 +244,7 @@ static void begin(struct box *b, int fd)
 	f->down = (struct half){ .from = &f->server, .to = &f->client };
 	DL_APPEND(b->flows, f);
 	b->n_flows++;
+	b->edge->n_flows++;
 	enter_state(f, FLOW_FIRST, FIRST_WITHIN_MS);
 	if (getsockname(fd, (struct sockaddr *)&ss, &len) < 0) {
 		flow_kill(f, true);

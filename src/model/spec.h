@@ -109,8 +109,8 @@ void publications_done(struct publications *p);
 #define SPEC_HOSTNAME_MAX 64      /* the kernel's limit */
 #define SPEC_KEY_MAX 255          /* idempotency key, bytes */
 /* What the edge holds a sandbox to; 0 = no other limit than everybody's. */
-#define NETWORK_CONNECTIONS_MAX	    1024 /* open at once */
-#define NETWORK_CONNECTIONS_RATE_MAX 500 /* new ones a second */
+#define NETWORK_CONNECTIONS_MAX	    8192 /* open at once */
+#define NETWORK_CONNECTIONS_RATE_MAX 2000 /* new ones a second, with bursts of some seconds */
 #define NETWORK_RATE_MIN	    1024 /* bytes a second */
 #define NETWORK_BYTES_MAX	    9007199254740991 /* that every JSON reader takes */
 struct network_limits {

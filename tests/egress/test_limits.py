@@ -70,6 +70,37 @@ print(last)""")
 
 
 def test_limits_that_are_none(w):
-    for limits in ({"bytes": -1}, {"bytes_per_second": 1}, {"connections": 5000}, {"what": 1}, 7, {"bytes": 0}):
+    for limits in ({"bytes": -1}, {"bytes_per_second": 1}, {"connections": 8193}, {"what": 1}, 7, {"bytes": 0}):
         status, body = w.request("POST", "/v1/sandboxes", {"network": {"mode": "public", "limits": limits}})
         assert status == 400, (limits, status, body)
+
+
+def test_limits_a_few_cannot_have_all_descriptors(w):
+    w.stop()
+    w.serve(under=("setpriv", "--bounding-set", "-sys_resource", "prlimit", "--nofile=4800:4800"))
+    hold = """
+import resource, socket, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+held = []
+try:
+    while len(held) < %d:
+        s = socket.create_connection(("%s", 7), 20)
+        held.append(s)
+        s.sendall(b"x")
+        assert s.recv(1) == b"x"
+except OSError:
+    held.pop()
+print(len(held), "held", flush=True)
+time.sleep(600)
+"""
+    boxes, got = [w.create(mode="public") for _ in range(3)], []
+    try:
+        for b, n in zip(boxes, (3000, 200, 200)):
+            status, r = w.request("POST", f"/v1/sandboxes/{b.id}/runs", {"language": "python", "detach": True, "code": hold % (n, PUBLIC4)})
+            assert status == 201, r
+            assert until(lambda: "held" in w.output(b, r["id"]), 60), w.output(b, r["id"])
+            got.append(int(w.output(b, r["id"]).split()[0]))
+    finally:
+        for b in boxes:
+            b.delete()
+    assert 1024 <= got[0] <= 1300 and got[1:] == [200, 200], got

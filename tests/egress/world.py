@@ -279,15 +279,16 @@ class World:
     def machines(self):
         return self.boundary != "process"
 
-    def serve(self, *more):
-        self.more = more
+    def serve(self, *more, under=()):
+        """With more options, started by the command `under`."""
+        self.more = (*under, *more)
         env = {k: v for k, v in os.environ.items() if not k.startswith("CAISSON_")}
         env["CAISSON_LOG"] = os.environ.get("CAISSON_LOG", "warn")
         env["SSL_CERT_FILE"] = self.ca  # whom openers believe
         self.socket = os.path.join(self.folder, "api.sock")
         self.log = open(os.path.join(self.folder, "log"), "ab")
         self.process = subprocess.Popen(
-            ["nsenter", f"--net={self.path('host')}", CAISSON, "serve", "--data", self.data, "--socket", self.socket, "--listen", "none",
+            ["nsenter", f"--net={self.path('host')}", *under, CAISSON, "serve", "--data", self.data, "--socket", self.socket, "--listen", "none",
              "--images", IMAGES, "--resolver", "10.77.0.2",
              "--boundary", self.boundary, *(["--accelerator", "emulated"] if self.machines else []), *self.options, *more],
             stdout=subprocess.PIPE, stderr=self.log, env=env)

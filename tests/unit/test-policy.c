@@ -370,7 +370,7 @@ static void within_a_ceiling(void **state)
 
 static void limits_of_a_ceiling(void **state)
 {
-	static const char *const bad[] = { "", "bytes", "bytes=", "bytes=0", "bytes=-1", "bytes_per_second=1023", "connections=1025", "what=1", "=1", "bytes=1k" };
+	static const char *const bad[] = { "", "bytes", "bytes=", "bytes=0", "bytes=-1", "bytes_per_second=1023", "connections=8193", "what=1", "=1", "bytes=1k" };
 	struct ceiling c = { .mode = NETWORK_PUBLIC };
 	struct network_limits l = { .bytes = 5 };
 	struct err e;
