@@ -2,13 +2,13 @@
 
 #include "base/log.h"
 
-enum { OUTPUT_MAX = 8 << 20 /* of a stream, in memory for a moment; of a longer one the children have what comes after the fork */ };
+enum { OUTPUT_MAX = 8 << 20 /* of a stream, in memory for a moment: of a longer one the children have as much of its end, and what comes after the fork */ };
 
 struct carried_run {
 	struct run_row row;
 	struct buf out[2];
-	uint64_t total[2];
-	bool stdin_open;
+	uint64_t from[2], total[2]; /* offset at which out begins; of the next byte */
+	bool stdin_open, keeps_all; /* its output from the beginning */
 	struct carried_run *next;
 };
 
@@ -39,17 +39,14 @@ static void row_copy(struct run_row *to, const struct run_row *from)
 static void read_output(struct run *r, int i, struct carried_run *to)
 {
 	struct spool *sp = &r->out[i];
-	uint64_t kept = spool_kept(sp);
+	uint64_t kept = spool_kept(sp), max = run_is_kernel(r) ? 0 : OUTPUT_MAX, at = MAX(spool_forgotten(sp), kept - MIN(kept, max));
+	ssize_t n = 1;
 
+	to->from[i] = at = at / SPOOL_STEP * SPOOL_STEP;
 	to->total[i] = spool_total(sp);
-	buf_init(&to->out[i], OUTPUT_MAX);
-	if (kept != to->total[i] || kept > OUTPUT_MAX || spool_forgotten(sp))
-		return;
-	while (to->out[i].len < kept)
-		if (spool_read(sp, to->out[i].len, (size_t)kept - to->out[i].len, &to->out[i]) <= 0) {
-			buf_reset(&to->out[i]);
-			return;
-		}
+	buf_init(&to->out[i], OUTPUT_MAX + SPOOL_STEP);
+	for (; at < kept && n > 0; at += (uint64_t)MAX(n, 0))
+		n = spool_read(sp, at, (size_t)(kept - at), &to->out[i]);
 }
 
 struct carried *carry_take(struct sandbox *s)
@@ -59,11 +56,12 @@ struct carried *carry_take(struct sandbox *s)
 	s->carrying = true;
 	c->next_run = s->row.next_run;
 	for (struct run *r = sandbox_next_run(s, NULL); r; r = sandbox_next_run(s, r)) {
-		if (run_ended(r) || r->finishing || run_is_kernel(r))
+		if (run_ended(r) || r->finishing)
 			continue;
 		struct carried_run *to = xcalloc(1, sizeof *to);
 		row_copy(&to->row, &r->row);
 		to->stdin_open = r->stdin_open;
+		to->keeps_all = !run_is_kernel(r) && !run_keeps_tail(r);
 		read_output(r, 0, to);
 		read_output(r, 1, to);
 		LL_APPEND(c->runs, to);
@@ -104,12 +102,12 @@ static void give_run(const struct carried_run *from, struct sandbox *child)
 	r->stdin_open = from->stdin_open;
 	r->stdin_unknown = !from->stdin_open; /* as its guest will say */
 	for (int i = 0; i < 2; i++) {
-		if (from->out[i].len == from->total[i]) {
-			spool_append(&r->out[i], buf_str(&from->out[i]));
-		} else {
-			spool_skip(&r->out[i], from->total[i]);
-			r->row.truncated = true;
-		}
+		/* (What the parent's guest knows to be durable it does not say again, nor does its copy.) */
+		if (spool_begin(&r->out[i], from->from[i]) == 0 && spool_append(&r->out[i], buf_str(&from->out[i])) == 0)
+			(void)spool_flush(&r->out[i]);
+		spool_skip(&r->out[i], from->total[i]);
+		r->acked[i] = from->total[i];
+		r->row.truncated |= spool_kept(&r->out[i]) < from->total[i] || (from->from[i] && from->keeps_all);
 	}
 	child->live_runs++;
 }
@@ -119,8 +117,11 @@ void carry_give(const struct carried *c, struct sandbox *child)
 	child->row.next_run = MAX(child->row.next_run, c->next_run);
 	for (const struct carried_session *ss = c->sessions; ss; ss = ss->next)
 		session_put(child, ss->id, ss->created_ms);
+	if (c->runs)
+		run_make_folder(child);
 	for (const struct carried_run *r = c->runs; r; r = r->next)
 		give_run(r, child);
+	interpreters_adopt(child, true);
 }
 
 void carry_free(struct carried *c)

@@ -1,5 +1,5 @@
 /* What goes on in the children of a fork with memory: the parent's commands and sessions as of the fork, so that each child knows
- * its copies by the same names, from the same offsets of their output. Kernels of interpreters are not among them. */
+ * its copies by the same names, from the same offsets of their output; the interpreters of those that are their kernels, too. */
 #ifndef CAISSON_CORE_CARRY_H
 #define CAISSON_CORE_CARRY_H
 

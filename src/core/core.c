@@ -321,7 +321,7 @@ static int load_row(void *ctx, struct sandbox_row *row)
 
 	s->boundary = core_boundary(c, s->row.boundary, NULL);
 	runs_load(s);
-	interpreters_adopt(s);
+	interpreters_adopt(s, false);
 	sessions_load(s);
 	doors_restore(s);
 	return 0;

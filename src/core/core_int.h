@@ -321,6 +321,7 @@ void runs_free(struct sandbox *s);
 void runs_sweep(struct sandbox *s);
 void runs_save_ended(struct core *c); /* from the loop */
 struct run *run_put(struct sandbox *s, struct run_row *take); /* into the table only */
+void run_make_folder(struct sandbox *s); /* of its spools' files */
 void run_warm_up(struct run *r); /* an ended run's output is in its spools again */
 #define RUN_OUTPUT_MAX_KERNEL (RUN_OUTPUT_MAX_MAX + 1) /* more than a client may ask for: how a kernel's run is known in the store */
 int run_start_kernel(struct sandbox *s, const struct run_spec *spec, struct run **ret, struct err *e);
@@ -365,7 +366,7 @@ void command_done(struct command *c);
 
 /* interpreter.c */
 int interpreter_default(struct sandbox *s, struct interpreter **ret, struct err *e); /* made when there is none */
-void interpreters_adopt(struct sandbox *s);                /* after a restart, before anybody can ask */
+void interpreters_adopt(struct sandbox *s, bool copied);   /* after a restart, or of its parent in a fork's child; before anybody can ask */
 void interpreters_end(struct sandbox *s, const char *why); /* none is known any more; kernels are not ended by it */
 size_t interpreters_resting(struct sandbox *s);            /* live runs that are kernels with nothing to do */
 

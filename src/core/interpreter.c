@@ -375,9 +375,9 @@ void interpreter_create(struct sandbox *s, const struct interpreter_spec *spec, 
 	LL_APPEND(in->waiters, w);
 }
 
-/* --- after a restart --- */
+/* --- after a restart, and in a fork's child --- */
 
-void interpreters_adopt(struct sandbox *s)
+void interpreters_adopt(struct sandbox *s, bool copied)
 {
 	for (struct run *r = sandbox_next_run(s, NULL); r; r = sandbox_next_run(s, r)) {
 		if (run_ended(r) || r->finishing || !run_is_kernel(r) || strncmp(r->row.display, DISPLAY, strlen(DISPLAY)) != 0)
@@ -386,13 +386,13 @@ void interpreters_adopt(struct sandbox *s)
 		const char *id = json_string_value(json_object_get(about, "id"));
 		if (id && strlen(id) <= 36 && !find(s, id)) {
 			struct interpreter *in = add(s, id, json_string_value(json_object_get(about, "cwd")));
-			char question[80];
+			char question[96];
 			in->run = r;
 			in->created_ms = r->row.started_ms;
 			in->state = KERNEL_ASKED;
 			in->asked = ++in->serial;
 			follow(in, spool_total(&r->out[0]));
-			snprintf(question, sizeof question, "\n{\"op\":\"ping\",\"n\":%llu}\n", (unsigned long long)in->asked);
+			snprintf(question, sizeof question, "\n{\"op\":\"ping\",\"n\":%llu,\"copied\":%s}\n", (unsigned long long)in->asked, copied ? "true" : "false");
 			kernel_say(in, question); /* the first newline ends what the daemon before may have left half said */
 		}
 		json_decref(about);

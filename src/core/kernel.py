@@ -211,6 +211,8 @@ def take(line):
     except ValueError:  # half of one, of a server that died in the middle of it
         return
     if request['op'] == 'ping':
+        if request.get('copied') and 'random' in sys.modules:
+            sys.modules['random'].seed()  # as Python does in the child of a fork
         left = -1 if deadline is None else max(0, int((deadline - time.monotonic()) * 1000))
         send({'t': 'pong', 'n': request['n'], 'id': current, 'left': left, 'cwd': BEGAN_IN})
     elif request['op'] == 'interrupt':

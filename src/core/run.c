@@ -35,7 +35,7 @@ static void spools_init(struct run *r)
 }
 
 /* The folder of a sandbox's spool files is made when the first one is needed. */
-static void make_folder(struct sandbox *s)
+void run_make_folder(struct sandbox *s)
 {
 	if (mkdirat(s->core->runs_dir, s->row.id, 0700) < 0 && errno != EEXIST)
 		log_error("sandbox=%s msg=\"cannot make the folder for its output: %s\"", s->row.id, strerror(errno));
@@ -312,7 +312,7 @@ static void make_durable(struct run *r, int i)
 {
 	struct sandbox *s = r->sandbox;
 
-	make_folder(s);
+	run_make_folder(s);
 	int rc = spool_flush(&r->out[i]);
 	if (rc < 0 && !r->row.message) {
 		log_error("sandbox=%s run=%s msg=\"output cannot be stored: %s\"", s->row.id, r->id, strerror(-rc));
@@ -648,7 +648,7 @@ void run_warm_up(struct run *r)
 
 void run_forget(struct run *r, uint64_t offset)
 {
-	make_folder(r->sandbox);
+	run_make_folder(r->sandbox);
 	int rc = spool_forget(&r->out[0], offset);
 
 	if (rc < 0)
@@ -680,7 +680,7 @@ int run_output(struct run *r, int stream, uint64_t offset, size_t max, struct bu
 	run_warm_up(r);
 	struct spool *sp = &r->out[stream - 1];
 	if (offset < spool_forgotten(sp))
-		return err_set(e, ERR_GONE, ENODATA, "what the terminal showed before byte %llu is no longer kept", (unsigned long long)spool_forgotten(sp));
+		return err_set(e, ERR_GONE, ENODATA, "what was said before byte %llu is no longer kept", (unsigned long long)spool_forgotten(sp));
 	if (offset >= spool_kept(sp))
 		return 0;
 	ssize_t n = spool_read(sp, offset, max, out);

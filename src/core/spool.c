@@ -6,8 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FORGET_STEP = 4096 }; /* whole blocks: a block punched in part would be zeros that look like data after a restart */
-
 void spool_init(struct spool *s, int dirfd, const char *name, uint64_t max)
 {
 	*s = (struct spool){ .dirfd = dirfd, .name = xstrdup(name), .fd = -EBADF, .max = max };
@@ -89,6 +87,20 @@ int spool_append(struct spool *s, struct str bytes)
 	return r;
 }
 
+int spool_begin(struct spool *s, uint64_t offset)
+{
+	assert(s->total == 0 && s->fd < 0 && offset % SPOOL_STEP == 0);
+	if (offset == 0)
+		return 0;
+	int r = move_to_file(s);
+	if (r == 0 && ftruncate(s->fd, (off_t)offset) < 0)
+		r = -errno;
+	s->total = offset;
+	if (r == 0)
+		s->kept = s->forgotten = offset;
+	return r;
+}
+
 void spool_skip(struct spool *s, uint64_t offset)
 {
 	s->total = MAX(s->total, offset);
@@ -136,7 +148,7 @@ int spool_flush(struct spool *s)
 int spool_forget(struct spool *s, uint64_t offset)
 {
 	int r = spool_flush(s);
-	offset = MIN(offset, s->kept) / FORGET_STEP * FORGET_STEP;
+	offset = MIN(offset, s->kept) / SPOOL_STEP * SPOOL_STEP;
 	if (r < 0 || s->fd < 0 || offset <= s->forgotten)
 		return r;
 	/* The size stays: it is how the offsets outlive this process. */

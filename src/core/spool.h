@@ -9,6 +9,7 @@
 #include "base/buf.h"
 
 #define SPOOL_MEMORY (256U << 10)
+#define SPOOL_STEP 4096U /* whole blocks: a block punched in part would be zeros that look like data after a restart */
 
 struct spool {
 	int dirfd;      /* borrowed */
@@ -24,6 +25,8 @@ void spool_done(struct spool *s);   /* keeps the file */
 void spool_remove(struct spool *s); /* unlinks the file, if there is one; the spool is empty afterwards */
 
 int spool_append(struct spool *s, struct str bytes); /* 0, or the negative errno of a full or broken disk */
+/* Of an empty one: what is before the offset, a multiple of SPOOL_STEP, counts and is forgotten. 0 or a negative errno. */
+int spool_begin(struct spool *s, uint64_t offset);
 void spool_skip(struct spool *s, uint64_t offset);   /* the bytes up to offset are missing: counted, not kept (nothing after is kept either) */
 uint64_t spool_total(const struct spool *s);         /* bytes appended (and skipped) */
 uint64_t spool_kept(const struct spool *s);          /* bytes that can be read back: [0, kept) */

@@ -109,6 +109,54 @@ def test_out_of_memory_is_told_as_that(client):
     assert not r["oom"] and r["signal"] in (9, "SIGKILL"), r
 
 
+def test_interpreters_and_long_outputs_in_children_of_a_fork(client):
+    """Each child goes on with a copy of the variables, from the same offsets, by itself; what is random is not the same in two of them."""
+    box = new(client)
+    url = f"/v1/sandboxes/{box['id']}"
+
+    def execute(sandbox, code, name="default"):
+        r = client.post(f"/v1/sandboxes/{sandbox['id']}/interpreters/{name}/execute", {"code": code})
+        assert r.status == 200 and r.json["state"] == "done" and not r.json["error"], r
+        return r.json["stdout"]
+
+    def out(sandbox, run, offset):
+        return client.get(f"/v1/sandboxes/{sandbox['id']}/runs/{run}/output", {"stream": "stdout", "offset": offset}, timeout=PATIENCE)
+
+    def ended(sandbox, run):
+        r = client.get(f"/v1/sandboxes/{sandbox['id']}/runs/{run}").json
+        return r if r["state"] == "exited" else None
+
+    named = client.post(url + "/interpreters", {"cwd": "/tmp"}).json["id"]
+    execute(box, "import random; x = 41; f = open('/tmp/f', 'w+'); print(f.write('kept'))")
+    execute(box, "x = 1", named)
+    script = "yes | head -c %d; touch /tmp/%s; until [ -e /tmp/go ]; do sleep 0.1; done; echo end"
+    sizes = {"some": 600 << 10, "much": 9 << 20}  # more than is held in memory; more than is copied
+    runs = {name: client.post(url + "/runs", {"shell": script % (n, name), "detach": True}).json["id"] for name, n in sizes.items()}
+    for name, n in sizes.items():
+        wait_for(lambda: client.get(url + "/runs/" + runs[name]).json["stdout_bytes"] == n, PATIENCE)
+    r = client.post(url + "/fork", {"count": 2})
+    assert r.status == 201, r
+    first, second = r.json["items"]
+    for child in r.json["items"]:
+        wait_for(lambda: client.get(f"/v1/sandboxes/{child['id']}").json["state"] == "running", PATIENCE)
+        assert {i["id"] for i in client.get(f"/v1/sandboxes/{child['id']}/interpreters").json["items"]} == {"default", named}
+        assert execute(child, "x += 1; f.seek(0); print(x, f.read())") == "42 kept\n"
+        assert execute(child, "import os; print(x, os.getcwd())", named) == "1 /tmp\n"
+    said = [execute(s, "import os; print(random.random(), os.urandom(8).hex())").split() for s in (box, first, second)]
+    assert all(len(set(of_one)) == 3 for of_one in zip(*said)), said
+    assert execute(box, "print(x)") == "41\n"
+    assert client.delete(f"/v1/sandboxes/{second['id']}/interpreters/{named}").status == 204
+    assert execute(first, "print(x)", named) == "1\n"
+    sh(client, first, "touch /tmp/go")
+    for name, n in sizes.items():
+        r = wait_for(lambda: ended(first, runs[name]), PATIENCE)
+        assert r["exit_code"] == 0 and r["stdout_bytes"] == n + 4 and r["truncated"] == (name == "much"), r
+        assert out(first, runs[name], n - 2).body == b"y\nend\n"
+        assert not ended(second, runs[name])
+    assert out(first, runs["some"], 0).body == b"y\n" * (sizes["some"] // 2) + b"end\n"
+    assert out(first, runs["much"], 0).status == 410
+
+
 def assert_right_time(client, sandbox):
     before = time.time()
     there = float(sh(client, sandbox, "date +%s.%N")[0])

@@ -187,6 +187,37 @@ static void skips(void **state)
 	holds(s, 0, 100, 20);
 }
 
+/* One that goes on where another one is, with the last part of what that has. */
+static void begins_later(void **state)
+{
+	struct place *p = *state;
+	struct spool *s = &p->s;
+	assert_int_equal(spool_begin(s, 3 * SPOOL_STEP), 0);
+	assert_int_equal(spool_total(s), 3 * SPOOL_STEP);
+	assert_int_equal(append(s, 100), 0);
+	assert_int_equal(spool_kept(s), 3 * SPOOL_STEP + 100);
+	assert_int_equal(spool_forgotten(s), 3 * SPOOL_STEP);
+	holds(s, 3 * SPOOL_STEP, 200, 100);
+	spool_done(s); /* and whoever comes next finds it so */
+	spool_init(s, p->fd, "out", UINT64_MAX);
+	assert_int_equal(spool_load(s), 0);
+	assert_int_equal(spool_forgotten(s), 3 * SPOOL_STEP);
+	assert_int_equal(append(s, SPOOL_MEMORY), 0);
+	holds(s, 3 * SPOOL_STEP, SPOOL_MEMORY, SPOOL_MEMORY);
+}
+
+static void begins_where_nothing_can_be_kept(void **state)
+{
+	struct place *p = *state;
+	struct spool s;
+	spool_init(&s, p->fd, "no-such-folder/out", UINT64_MAX);
+	assert_int_equal(spool_begin(&s, SPOOL_STEP), -ENOENT);
+	assert_int_equal(spool_append(&s, str_of("more")), 0);
+	assert_int_equal(spool_total(&s), SPOOL_STEP + 4);
+	assert_int_equal(spool_kept(&s), 0);
+	spool_done(&s);
+}
+
 static void survives(void **state)
 {
 	struct place *p = *state;
@@ -345,6 +376,8 @@ int main(void)
 		PLACED(one_big_append),
 		PLACED(drops_beyond_max),
 		PLACED(skips),
+		PLACED(begins_later),
+		PLACED(begins_where_nothing_can_be_kept),
 		PLACED(survives),
 		PLACED(forgets),
 		PLACED(follows_no_link),
