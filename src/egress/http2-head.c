@@ -113,7 +113,7 @@ static void submit(struct stream *s, const struct fields *f, const struct place 
 		if (!str_eqz(pf->name, "host") && !(p->body_hash.n && str_eqz(pf->name, "expect"))) /* that one has been met */
 			v[n++] = view(pf->name, place_value(pf), f->v[i].never || pf->fresh);
 	}
-	bool empty = s->way[CLIENT].ended && !s->way[CLIENT].data.len && !s->way[CLIENT].head.n;
+	bool empty = s->way[CLIENT].ended && !s->way[CLIENT].data.len && !s->way[CLIENT].trailers.n;
 	s->id[SERVER] = h->session[SERVER] ? nghttp2_submit_request(h->session[SERVER], NULL, v, n, empty ? NULL : &body, s) : -1;
 	if (s->id[SERVER] < 0) { /* no more on this connection: to be tried on another one */
 		s->id[SERVER] = 0;
@@ -239,9 +239,7 @@ void http2_on_answer(struct stream *s)
 	fields_done(&w->head);
 }
 
-/* They stay where they are until the data before them is gone. */
-void http2_on_trailers(struct stream *s, enum end e)
+void http2_on_trailers(struct stream *s)
 {
-	if (e == SERVER)
-		mask(s, &s->way[e].head);
+	mask(s, &s->way[SERVER].trailers);
 }

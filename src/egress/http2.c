@@ -125,6 +125,7 @@ static void stream_free(struct stream *s)
 	for (int e = CLIENT; e <= SERVER; e++) {
 		let_go(s, (enum end)e, s->way[e].kept);
 		fields_done(&s->way[e].head);
+		fields_done(&s->way[e].trailers);
 		buf_done(&s->way[e].data);
 	}
 	if (s->held.data)
@@ -230,10 +231,10 @@ ssize_t http2_give(nghttp2_session *to, int32_t id, uint8_t *p, size_t n, uint32
 	if (!w->ended || w->data.len)
 		return (ssize_t)k;
 	*flags |= NGHTTP2_DATA_FLAG_EOF;
-	if (w->head_over && w->head.n) {
+	if (w->trailers.n) {
 		nghttp2_nv v[H2_FIELDS_MAX];
 		*flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
-		if (nghttp2_submit_trailer(to, id, v, fields_views(&w->head, v)) != 0)
+		if (nghttp2_submit_trailer(to, id, v, fields_views(&w->trailers, v)) != 0)
 			s->h->failed = true;
 	}
 	return (ssize_t)k;
@@ -327,9 +328,8 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 
 	if (!s)
 		return 0;
-	if (s->collecting || s->question)
-		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* trailers would mix with the head that waits for them */
-	int rc = fields_add(&s->way[end_of(ctx, session)].head, a, b, flags & NGHTTP2_NV_FLAG_NO_INDEX);
+	struct way *w = &s->way[end_of(ctx, session)];
+	int rc = fields_add(w->head_over ? &w->trailers : &w->head, a, b, flags & NGHTTP2_NV_FLAG_NO_INDEX);
 	return rc < 0 ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
 }
 
@@ -343,12 +343,12 @@ static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *fram
 
 static void on_head(struct stream *s, enum end e)
 {
-	if (s->way[e].head_over)
-		http2_on_trailers(s, e);
-	else if (e == CLIENT)
+	if (e == CLIENT && !s->way[e].head_over)
 		http2_on_request(s);
-	else
+	else if (e == SERVER && !s->way[e].head_over)
 		http2_on_answer(s);
+	else if (e == SERVER)
+		http2_on_trailers(s);
 }
 
 static void on_goaway(struct http2 *h, uint32_t code)

@@ -23,8 +23,9 @@ struct fields {
 
 struct way { /* of a stream: what comes from one end, for the other one */
 	struct buf data;
-	struct fields head; /* that is being read; behind the last head: the trailers */
-	bool head_over;	    /* it has been judged; what comes now are trailers */
+	struct fields head; /* that is being read, or has to wait */
+	bool head_over;	    /* it has been read; what comes now are trailers, */
+	struct fields trailers; /* which wait until the data before them is gone */
 	bool ended;	    /* no more will come */
 	bool deferred;	    /* the other session waits for more of it */
 	bool paid;	    /* the windows have got back all of it already */
@@ -70,7 +71,7 @@ void fields_done(struct fields *f);						  /* wipes */
 size_t fields_views(const struct fields *f, nghttp2_nv v[static H2_FIELDS_MAX]);
 void http2_on_request(struct stream *s); /* its head is complete; again, when it was collecting and its body is */
 void http2_on_answer(struct stream *s);
-void http2_on_trailers(struct stream *s, enum end e);
+void http2_on_trailers(struct stream *s); /* of an answer */
 void http2_refuse(struct stream *s, int status, const char *kind, const char *message);
 
 #endif

@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #include <cmocka.h>
 
@@ -31,6 +32,8 @@ struct asked { /* what a request is to be, and what has become of it */
 	enum body body;
 	size_t body_n, answer_n;
 	bool trailers, expects, given_up;
+	bool held, denied; /* until somebody says yes, or no */
+	uint64_t question; /* that waits */
 	int32_t id[2]; /* at the client's, at the host's */
 	/* what each end has seen: [CLIENT] of the answer, [SERVER] of the request */
 	struct seen {
@@ -57,6 +60,7 @@ struct peer {
 
 struct run {
 	struct opener o;
+	int daemon; /* its end */
 	struct conn *c;
 	struct peer peer[2];
 	struct asked v[ASKED_MAX];
@@ -169,6 +173,16 @@ static void go_on(struct peer *client, struct asked *a)
 	a->at[CLIENT].waits = false;
 }
 
+static bool is_refused(const struct asked *a)
+{
+	return a->judged == REFUSED || a->judged == TOO_LARGE_TO_SIGN || a->denied;
+}
+
+static struct asked *by_path(struct run *r, const char *path)
+{
+	return &r->v[strtoul(strrchr(path, '/') + 1, NULL, 10)];
+}
+
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t n, const uint8_t *value, size_t value_n, uint8_t flags,
 		     void *ctx)
 {
@@ -179,8 +193,8 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 	(void)session, (void)flags;
 	snprintf(text, sizeof text, "%.*s=%.*s", (int)n, (const char *)name, (int)value_n, (const char *)value);
 	if (p->end == SERVER && strncmp(text, ":path=/v1/", 10) == 0) {
-		struct asked *a = &r->v[strtoul(text + 10, NULL, 10)];
-		assert_true(a->judged != REFUSED && a->judged != TOO_LARGE_TO_SIGN);
+		struct asked *a = by_path(r, text + 6);
+		assert_false(is_refused(a) || a->question);
 		a->id[SERVER] = frame->hd.stream_id;
 	}
 	assert_false(p->end == SERVER && strncmp(text, "expect", 6) == 0); /* the opener has met it */
@@ -409,6 +423,31 @@ static void opener_runs(struct run *r)
 		(void)flush(&c->client, &r->peer[CLIENT]);
 }
 
+/* Somebody answers, sooner or later. */
+static bool daemon_runs(struct run *r, bool now)
+{
+	struct opener_event ev;
+	bool moved = false;
+
+	while (recv(r->daemon, &ev, sizeof ev, MSG_DONTWAIT) > 0) {
+		struct asked *a = by_path(r, ev.path);
+		assert_true(a->held || ev.kind != OPENER_ASK);
+		if (ev.ask)
+			a->question = ev.kind == OPENER_ASK ? ev.ask : 0;
+		moved = true;
+	}
+	for (size_t i = 0; i < r->submitted; i++) {
+		struct asked *a = &r->v[i];
+		if (!a->question || !(now || one_in(r, 20)))
+			continue;
+		uint64_t question = a->question;
+		a->question = 0;
+		methods_answer(&r->o, question, !a->denied);
+		r->event = moved = true;
+	}
+	return moved;
+}
+
 /* --- a run --- */
 
 static void plan(struct run *r)
@@ -419,7 +458,9 @@ static void plan(struct run *r)
 		struct asked *a = &r->v[i];
 		a->judged = (enum judged)below(r, N_JUDGED);
 		a->answer = (enum answer)below(r, N_ANSWERS);
-		bool stopped = a->judged == REFUSED || a->judged == TOO_LARGE_TO_SIGN || (a->answer == EARLY && a->judged != SIGNED);
+		a->held = a->judged != REFUSED && one_in(r, 3);
+		a->denied = a->held && one_in(r, 3);
+		bool stopped = is_refused(a) || (a->answer == EARLY && a->judged != SIGNED);
 		a->body = stopped ? (enum body)below(r, N_BODIES) : WHOLE;
 		a->body_n = one_in(r, 4) ? below(r, 20) : below(r, 300000);
 		if (a->judged == TOO_LARGE_TO_SIGN) {
@@ -427,7 +468,7 @@ static void plan(struct run *r)
 			a->body_n = (1 << 20) + 1 + below(r, 200000);
 		}
 		a->answer_n = 2 + below(r, one_in(r, 4) ? 20 : 300000);
-		a->trailers = one_in(r, 3) && a->judged != SIGNED && a->judged != TOO_LARGE_TO_SIGN;
+		a->trailers = one_in(r, 3);
 		a->expects = a->judged == SIGNED && one_in(r, 2);
 		a->may_send = !a->expects;
 	}
@@ -441,10 +482,10 @@ static void submit(struct run *r)
 	size_t i = r->submitted, n = 4;
 	struct asked *a = &r->v[i];
 	const nghttp2_data_provider body = { .source.ptr = a, .read_callback = give };
-	char path[24];
-	nghttp2_nv v[8] = { nv(":method", "PUT"), nv(":scheme", "https"), nv(":authority", "api.test") };
+	char path[32];
+	nghttp2_nv v[8] = { nv(":method", a->held ? "POST" : "PUT"), nv(":scheme", "https"), nv(":authority", "api.test") };
 
-	snprintf(path, sizeof path, "/%s/%zu", a->judged == REFUSED ? "v2" : "v1", i);
+	snprintf(path, sizeof path, "/%s/%zu", a->judged == REFUSED ? "v2" : a->held ? "v1/ask" : "v1", i);
 	v[3] = nv(":path", path);
 	if (a->judged == SIGNED || a->judged == TOO_LARGE_TO_SIGN) {
 		v[n++] = nv("x-amz-date", "20261130T010203Z");
@@ -485,6 +526,7 @@ static bool turn(struct run *r)
 		moved |= !later(r) && peer_reads(p);
 		moved |= peer_takes(p);
 	}
+	moved |= daemon_runs(r, false);
 	if (r->event && !later(r)) {
 		r->event = false;
 		opener_runs(r);
@@ -498,6 +540,8 @@ static bool nudge(struct run *r)
 {
 	bool moved = false;
 
+	if (daemon_runs(r, true))
+		return true;
 	if (r->c->state == CONN_OPEN && !r->swept && http2_sweep(r->c->http2, UINT64_MAX)) {
 		r->swept = r->event = true;
 		return true;
@@ -517,13 +561,13 @@ static bool nudge(struct run *r)
 static void check(const struct run *r, const struct asked *a)
 {
 	const struct seen *client = &a->at[CLIENT], *host = &a->at[SERVER];
-	bool refused = a->judged == REFUSED || a->judged == TOO_LARGE_TO_SIGN;
+	bool refused = is_refused(a);
 
 	assert_true(client->closed); /* this is what all is about */
 	if (refused && !client->complete)
 		assert_true(r->disturbed);
 	if (client->complete && refused)
-		assert_int_equal(client->status, a->judged == REFUSED ? 403 : 413);
+		assert_int_equal(client->status, a->judged == REFUSED || a->denied ? 403 : 413);
 	if (client->complete && !refused && a->answer != ONLY_A_HEAD)
 		assert_int_equal(client->got, a->answer_n);
 	if (r->disturbed)
@@ -541,8 +585,8 @@ static void check(const struct run *r, const struct asked *a)
 		assert_int_equal(host->got, a->body_n);
 		assert_true(host->complete && host->trailers == a->trailers);
 	}
-	/* Whoever was refused or answered early could send all of it, unless there was no end of it. */
-	if (client->complete && a->body == WHOLE)
+	/* Whoever was refused or answered early could send all of it, unless there was no end of it, or it was never called for. */
+	if (client->complete && a->body == WHOLE && !(a->denied && a->expects))
 		assert_true(a->body_over);
 }
 
@@ -550,14 +594,16 @@ static struct run r; /* large; and what failed is told from it */
 
 static void one(uint32_t seed)
 {
-	int i = 0;
+	int i = 0, pair[2];
 
 	memset(&r, 0, sizeof r);
 	r.dice = seed * 2654435761U + 1;
 	for (int k = 0; k < 8; k++)
 		(void)roll(&r);
 	assert_true(opened_keys(&r.o.keys));
-	r.o.daemon.fd = -EBADF;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+	r.o.daemon.fd = pair[0];
+	r.daemon = pair[1];
 	r.c = opened_begin(&r.o, true);
 	peer_init(&r, CLIENT);
 	peer_init(&r, SERVER);
@@ -569,8 +615,11 @@ static void one(uint32_t seed)
 	for (size_t k = 0; k < r.submitted; k++)
 		check(&r, &r.v[k]);
 	assert_true(r.submitted == r.n || r.c->state != CONN_OPEN);
+	r.o.run = NULL;
 	opened_free(r.c);
-	assert_true(r.o.kept == 0 && r.o.n_wide == 0 && r.o.n_conns == 0);
+	close_fd(r.o.daemon.fd);
+	close_fd(r.daemon);
+	assert_true(r.o.n_held == 0 && r.o.kept == 0 && r.o.n_wide == 0 && r.o.n_conns == 0);
 	keyring_done(&r.o.keys);
 	peer_done(&r.peer[CLIENT]);
 	peer_done(&r.peer[SERVER]);
@@ -603,8 +652,8 @@ static void say(void)
 		fprintf(stderr, "  room %zu out %zu up %zu down %zu\n", r.peer[e].room, r.peer[e].out.len, r.peer[e].up.len, r.peer[e].down.len);
 	for (size_t i = 0; i < r.submitted; i++) {
 		const struct asked *a = &r.v[i];
-		fprintf(stderr, "  %zu judged %d answer %d body %d of %zu, answer of %zu%s%s%s\n", i, a->judged, a->answer, a->body, a->body_n, a->answer_n,
-			a->trailers ? ", trailers" : "", a->expects ? ", expects" : "", a->given_up ? ", given up" : "");
+		fprintf(stderr, "  %zu judged %d answer %d body %d of %zu, answer of %zu%s%s%s%s%s\n", i, a->judged, a->answer, a->body, a->body_n, a->answer_n,
+			a->trailers ? ", trailers" : "", a->expects ? ", expects" : "", a->held ? ", held" : "", a->denied ? ", denied" : "", a->given_up ? ", given up" : "");
 		for (int e = CLIENT; e <= SERVER; e++)
 			fprintf(stderr, "    id %d got %zu gave %zu status %d code %u%s%s\n", a->id[e], a->at[e].got, a->at[e].gave, a->at[e].status, a->at[e].code,
 				a->at[e].complete ? ", complete" : "", a->at[e].closed ? ", closed" : "");
