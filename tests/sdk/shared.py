@@ -243,16 +243,21 @@ def network():
         box.update_network_settings(network_allow_list="192.168.1.0/16, 10.0.0.0/24", domain_allow_list="example.com,*.daytona.io")
         equal(settings(box), (False, "192.168.0.0/16,10.0.0.0/24", "example.com,*.daytona.io"))
         equal(settings(d.get(box.id)), settings(box))
+        # a list that is not named stays
         box.update_network_settings(domain_allow_list="example.com")
-        equal(settings(box), (False, None, "example.com"))
+        equal(settings(box), (False, "192.168.0.0/16,10.0.0.0/24", "example.com"))
         for wrong, word in ((dict(network_allow_list="1.2.3.4/33"), "1.2.3.4/33"), (dict(network_allow_list="example.com"), "range"), (dict(domain_allow_list="10.0.0.0/8"), "name"),
                             (dict(domain_allow_list="a b"), "a b"), (dict(network_allow_list=","), "no entry"), (dict(network_allow_list="::ffff:10.0.0.0/104"), "::ffff:")):
             fails(lambda: box.update_network_settings(**wrong), word)
             fails(lambda: d.create(CreateSandboxFromSnapshotParams(**wrong)), word)
-        equal(settings(d.get(box.id)), (False, None, "example.com"))
+        equal(settings(d.get(box.id)), (False, "192.168.0.0/16,10.0.0.0/24", "example.com"))
         box.update_network_settings(network_block_all=True)
-        equal(settings(box), (True, None, None))
+        equal(settings(box), (True, None, "example.com"))
         equal(sh(box, reach).strip(), "101")
+        box.update_network_settings(network_block_all=False)
+        equal(settings(box), (False, None, "example.com"))
+        box.update_network_settings(domain_allow_list="")
+        equal(settings(box), (False, None, None))
     finally:
         box.delete()
     fails(lambda: d.create(CreateSandboxFromSnapshotParams(outbound_proxy_url="proxy.test")), "outboundProxyUrl")

@@ -437,6 +437,53 @@ static void test_changes(void **state)
 
 /* --- processes --- */
 
+/* Each change, and what there is then: "-" blocked, "*" the internet, else ranges;names. */
+static void test_network(void **state)
+{
+	static const struct {
+		const char *change, *then;
+	} steps[] = {
+		{ "{\"networkAllowList\":\"10.0.0.0/8\",\"domainAllowList\":\"a.test, *.b.test\"}", "10.0.0.0/8;a.test,*.b.test" },
+		{ "{\"domainAllowList\":\"c.test\"}", "10.0.0.0/8;c.test" },
+		{ "{\"networkAllowList\":\"192.168.1.0/16\"}", "192.168.0.0/16;c.test" },
+		{ "{\"networkAllowList\":\"\"}", ";c.test" },
+		{ "{\"networkAllowList\":\"10.0.0.0/8\"}", "10.0.0.0/8;c.test" },
+		{ "{\"networkBlockAll\":false}", ";c.test" },
+		{ "{\"domainAllowList\":\" \"}", "*" },
+		{ "{\"networkAllowList\":\"10.0.0.0/8\",\"domainAllowList\":\"a.test\"}", "10.0.0.0/8;a.test" },
+		{ "{\"networkBlockAll\":true}", "-;a.test" },
+		{ "{\"networkBlockAll\":false}", ";a.test" },
+		{ "{\"networkBlockAll\":true,\"networkAllowList\":\"10.0.0.0/8\"}", "-;a.test" },
+		{ "{\"networkAllowList\":\"10.0.0.0/8\"}", "10.0.0.0/8;a.test" },
+		{ "{\"networkBlockAll\":true,\"domainAllowList\":\"\"}", "-" },
+		{ "{\"networkBlockAll\":true}", "-" },
+		{ "{\"domainAllowList\":\"b.test\"}", ";b.test" },
+		{ "{\"networkBlockAll\":true,\"domainAllowList\":\"a b\"}", NULL },
+		{ "{\"networkBlockAll\":null}", NULL },
+		{ "{}", NULL },
+	};
+	char now[200];
+
+	(void)state;
+	assert_int_equal(ask("POST", "/sandbox", "{\"name\":\"net\",\"networkBlockAll\":true,\"domainAllowList\":\"z.test\"}"), 200);
+	assert_string_equal(text("domainAllowList"), "z.test");
+	assert_int_equal(ask("POST", "/sandbox/net/network-settings", "{\"networkBlockAll\":false}"), 200);
+	assert_string_equal(text("domainAllowList"), "z.test");
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+		assert_int_equal(ask("POST", "/sandbox/net/network-settings", steps[i].change), steps[i].then ? 200 : 400);
+		if (!steps[i].then)
+			continue;
+		bool blocked = json_is_true(json_object_get(last.json, "networkBlockAll"));
+		const char *ranges = json_string_value(json_object_get(last.json, "networkAllowList"));
+		const char *names = json_string_value(json_object_get(last.json, "domainAllowList"));
+		snprintf(now, sizeof now, "%s%s%s%s", blocked ? "-" : !ranges && !names ? "*" : "", ranges ? ranges : "", ranges || names ? ";" : "", names ? names : "");
+		assert_string_equal(now, steps[i].then);
+	}
+	assert_int_equal(ask("GET", "/sandbox/net", NULL), 200);
+	assert_string_equal(text("domainAllowList"), "b.test");
+	assert_int_equal(ask("DELETE", "/sandbox/net", NULL), 200);
+}
+
 static void test_execute(void **state)
 {
 	(void)state;
@@ -698,6 +745,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_entrypoint, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_lists, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_changes, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_network, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_execute, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_sessions, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_log_stream, setup, teardown),

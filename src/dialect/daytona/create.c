@@ -201,10 +201,13 @@ static int decode(const json_t *body, struct creation *x, struct err *e)
 	    (rc = want_text(body, "target", &target, e)) < 0 || (rc = want_resources(body, &x->spec.resources, e)) < 0 || (rc = lifetime(body, x, e)) < 0 ||
 	    (rc = volumes_decode(body, &x->spec.volumes, e)) < 0 || (rc = secrets_decode(body, &x->spec.secret_env, e)) < 0 || (rc = outbound_proxy(body, x, e)) < 0)
 		return rc;
-	rc = network_decode(body, &wish, e);
+	rc = network_decode(body, NULL, &wish, e);
 	x->spec.network = wish.mode;
 	x->spec.network_allow = wish.allow;
 	x->spec.network_unasked = !wish.given;
+	if (wish.behind)
+		json_object_set_new(x->extra, NETWORK_BEHIND, json_string(wish.behind));
+	free(wish.behind);
 	if (rc < 0)
 		return rc;
 	if (open)

@@ -39,14 +39,19 @@ struct daytona {
 	struct storage_token *tokens;
 };
 
-/* network.c: what a body says of it. given: anything at all; then mode, and with "allow" a heap list. */
+/* network.c: what a body says of it. given: anything at all; then mode, and with "allow" a heap list; with "none" the names that will be allowed
+ * when it is one no more (domainAllowList), to be kept in a sandbox's extra as NETWORK_BEHIND. */
+#define NETWORK_BEHIND "domainAllowList"
 struct network_wish {
 	bool given;
 	enum network_mode mode;
 	char **allow;
+	char *behind;
 };
-int network_decode(const json_t *body, struct network_wish *w, struct err *e);
-void network_put(json_t *o, const struct sandbox_spec *s);
+/* before: the rules that the sandbox has; NULL at a create. */
+int network_decode(const json_t *body, char *const *before, struct network_wish *w, struct err *e);
+void network_wish_done(struct network_wish *w);
+void network_put(json_t *o, const struct sandbox_spec *s, const json_t *extra);
 void handle_network(struct request *r, void *daytona);
 
 enum route_tag {

@@ -41,6 +41,7 @@ static char *range_text(struct str text)
 static int add_items(const char *field, const char *text, bool names, char ***list, struct err *e)
 {
 	struct str rest = str_of(text);
+	size_t before = count(*list);
 
 	while (rest.n) {
 		const char *comma = memchr(rest.p, ',', rest.n);
@@ -63,50 +64,87 @@ static int add_items(const char *field, const char *text, bool names, char ***li
 			return err_set(e, ERR_TOO_LARGE, E2BIG, "%s: at most %d entries", field, POLICY_RULES_MAX);
 		append(list, names ? xstrndup(one.p, one.n) : range_text(one));
 	}
+	if (count(*list) == before && strchr(text, ','))
+		return err_set(e, ERR_INVALID, EINVAL, "%s: no entry in it", field);
 	return 0;
 }
 
-int network_decode(const json_t *body, struct network_wish *w, struct err *e)
+static bool is_range(const char *rule)
+{
+	struct net net;
+
+	return net_parse(str_of(rule), &net) == 0 || rule[0] == '[';
+}
+
+static void keep(char *const *before, bool names, char ***list)
+{
+	for (; before && *before; before++)
+		if (is_range(*before) != names)
+			append(list, xstrdup(*before));
+}
+
+static char *joined(char *const *rules, bool names)
+{
+	auto_buf struct buf b;
+
+	buf_init(&b, POLICY_RULES_MAX * POLICY_TEXT_MAX);
+	for (; rules && *rules; rules++)
+		if (is_range(*rules) != names)
+			buf_addf(&b, "%s%s", b.len ? "," : "", *rules);
+	return b.len ? xstrdup(b.data) : NULL;
+}
+
+/* As Daytona's server does it: a list that is not named stays, an empty one is taken away; networkBlockAll false takes that of ranges away, true wins
+ * over both lists, and what is named of a list lifts a block. Its names outlive a block. */
+int network_decode(const json_t *body, char *const *before, struct network_wish *w, struct err *e)
 {
 	const char *ranges = NULL, *names = NULL;
 	bool block = false;
-	int rc = want_bool(body, "networkBlockAll", &block, e), ranged, named;
+	int blocked = want_bool(body, "networkBlockAll", &block, e), ranged, named;
 
-	if (rc < 0 || (ranged = want_text(body, "networkAllowList", &ranges, e)) < 0 || (named = want_text(body, "domainAllowList", &names, e)) < 0)
+	if (blocked < 0 || (ranged = want_text(body, "networkAllowList", &ranges, e)) < 0 || (named = want_text(body, "domainAllowList", &names, e)) < 0)
 		return -EINVAL;
-	bool lists = (ranges && *ranges) || (names && *names);
-	if (rc == 0 && !lists && !ranged && !named)
+	if (!blocked && !ranged && !named)
 		return 0;
 	w->given = true;
-	if (block) {
-		w->mode = NETWORK_NONE;
-		return 0;
-	}
-	w->mode = lists ? NETWORK_ALLOW : NETWORK_PUBLIC;
-	if (add_items("networkAllowList", ranges ? ranges : "", false, &w->allow, e) < 0 ||
-	    add_items("domainAllowList", names ? names : "", true, &w->allow, e) < 0)
+	if (!ranged && !blocked)
+		keep(before, false, &w->allow);
+	if (add_items("networkAllowList", ranges ? ranges : "", false, &w->allow, e) < 0)
 		return -EINVAL;
-	if (lists && !w->allow) /* nothing but commas */
-		return err_set(e, ERR_INVALID, EINVAL, "networkAllowList, domainAllowList: no entry in them");
-	return policy_check(w->mode, w->allow, NULL, false, e);
+	if (!named)
+		keep(before, true, &w->allow);
+	if (add_items("domainAllowList", names ? names : "", true, &w->allow, e) < 0)
+		return -EINVAL;
+	w->mode = w->allow ? NETWORK_ALLOW : NETWORK_PUBLIC;
+	int rc = policy_check(w->mode, w->allow, NULL, false, e);
+	if (rc == 0 && block) {
+		w->mode = NETWORK_NONE;
+		w->behind = joined(w->allow, true);
+		strv_free(w->allow);
+		w->allow = NULL;
+	}
+	return rc;
 }
 
-void network_put(json_t *o, const struct sandbox_spec *s)
+void network_wish_done(struct network_wish *w)
 {
-	auto_buf struct buf ranges, names;
-	struct net net;
+	strv_free(w->allow);
+	free(w->behind);
+	*w = (struct network_wish){ 0 };
+}
 
-	buf_init(&ranges, POLICY_RULES_MAX * POLICY_TEXT_MAX);
-	buf_init(&names, POLICY_RULES_MAX * POLICY_TEXT_MAX);
-	for (char *const *r = s->network_allow; r && *r; r++) {
-		struct buf *to = net_parse(str_of(*r), &net) == 0 || (*r)[0] == '[' ? &ranges : &names;
-		buf_addf(to, "%s%s", to->len ? "," : "", *r);
-	}
+void network_put(json_t *o, const struct sandbox_spec *s, const json_t *extra)
+{
+	json_t *behind = json_object_get(extra, NETWORK_BEHIND);
+	auto_free char *ranges = joined(s->network_allow, false), *names = joined(s->network_allow, true);
+
 	json_object_set_new(o, "networkBlockAll", json_boolean(s->network == NETWORK_NONE));
-	if (ranges.len)
-		json_object_set_new(o, "networkAllowList", json_string(ranges.data));
-	if (names.len)
-		json_object_set_new(o, "domainAllowList", json_string(names.data));
+	if (ranges)
+		json_object_set_new(o, "networkAllowList", json_string(ranges));
+	if (names)
+		json_object_set_new(o, "domainAllowList", json_string(names));
+	else if (s->network == NETWORK_NONE && json_is_string(behind))
+		json_object_set(o, "domainAllowList", behind);
 }
 
 /* --- afterwards --- */
@@ -118,7 +156,7 @@ struct change {
 
 static void change_drop(struct call *c)
 {
-	strv_free(((struct change *)(void *)c)->wish.allow);
+	network_wish_done(&((struct change *)(void *)c)->wish);
 }
 
 static void on_changed(void *ctx, const struct err *e, const struct sandbox_view *v)
@@ -133,6 +171,31 @@ static void on_changed(void *ctx, const struct err *e, const struct sandbox_view
 	call_json(&x->call, 200, sandbox_json(x->call.d, base, v, false));
 }
 
+/* The names that stand behind a block are written down before it: they mean nothing without one. */
+static int change(struct change *x, const json_t *body, struct err *e)
+{
+	struct sandbox_view v;
+	char **before = NULL;
+	int rc = api_sandbox_get(x->call.d->api, &x->call.caller, x->call.ref, &v, e);
+
+	if (rc < 0)
+		return rc;
+	json_t *extra = extra_load(&v), *behind = json_object_get(extra, NETWORK_BEHIND);
+	if (v.spec->network == NETWORK_NONE && json_is_string(behind))
+		rc = add_items("domainAllowList", json_string_value(behind), true, &before, e);
+	else
+		before = strv_copy(v.spec->network_allow);
+	if (rc == 0)
+		rc = network_decode(body, before, &x->wish, e);
+	if (rc == 0 && !x->wish.given)
+		rc = err_set(e, ERR_INVALID, EINVAL, "give networkBlockAll, networkAllowList or domainAllowList");
+	if (rc == 0 && x->wish.mode == NETWORK_NONE && (x->wish.behind || json_is_string(behind)))
+		rc = extra_put(x->call.d, &x->call.caller, &v, NETWORK_BEHIND, x->wish.behind ? json_string(x->wish.behind) : json_null(), e);
+	strv_free(before);
+	json_decref(extra);
+	return rc;
+}
+
 void handle_network(struct request *r, void *daytona)
 {
 	struct daytona *d = daytona;
@@ -144,10 +207,8 @@ void handle_network(struct request *r, void *daytona)
 		return;
 	}
 	struct change *x = call_new(sizeof *x, d, r, change_drop);
-	int rc = network_decode(body, &x->wish, &e);
+	int rc = change(x, body, &e);
 	json_decref(body);
-	if (rc == 0 && !x->wish.given)
-		rc = err_set(&e, ERR_INVALID, EINVAL, "give networkBlockAll, networkAllowList or domainAllowList");
 	if (rc < 0)
 		call_fail(&x->call, &e);
 	else

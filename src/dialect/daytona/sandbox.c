@@ -101,7 +101,7 @@ json_t *sandbox_json(const struct daytona *d, const char *base, const struct san
 	put(o, "user", textz_json(v->user ? v->user : ""));
 	put(o, "labels", pairs_json(&v->spec->labels));
 	put(o, "public", json_boolean(json_is_true(json_object_get(extra, "public"))));
-	network_put(o, v->spec);
+	network_put(o, v->spec, extra);
 	const char *target = json_string_value(json_object_get(extra, "target"));
 	put(o, "target", textz_json(target ? target : d->target));
 	put(o, "cpu", number_json(res->cpus));
