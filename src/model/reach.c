@@ -68,8 +68,7 @@ void reach_of(const struct sandbox_spec *s, struct reach *ret)
 		return;
 	if (named && r.mode == NETWORK_PUBLIC)
 		r.mode = NETWORK_ALLOW;
-	else
-		r.allow = strv_copy(s->network_allow);
+	r.allow = strv_copy(s->network_allow);
 	if (s->network == NETWORK_PUBLIC)
 		(void)add_hosts(&r.allow, s->permissions, PERMIT_ALLOW);
 	(void)add_hosts(&r.ask, s->permissions, PERMIT_ASK);

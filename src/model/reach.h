@@ -1,7 +1,7 @@
 /* What a sandbox reaches: the policy of its network and its rules about hosts (model/permission.h) as one policy. Pure.
  *
  *	deny host:T   beside what the network denies
- *	allow host:T  nothing but such is left of a "public" network; "allow" has its own list, and takes no such rule
+ *	allow host:T  nothing but such, and what the network's own list names, is left of a "public" network; "allow" takes no such rule
  *	ask host:T    reached once somebody has said yes to the very name, which is then among host_answers
  *
  * T is the target of a rule of model/policy.h, ports and all. A denial wins, then a question. Rules about methods (model/method.h) reach nothing and

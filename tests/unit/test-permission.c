@@ -104,6 +104,8 @@ static void hosts(void **state)
 	assert_string_equal(reached(NETWORK_NONE, NULL, narrow, NULL, out, sizeof out), "0||||");
 	assert_string_equal(reached(NETWORK_PUBLIC, NULL, NULL, NULL, out, sizeof out), "1||||");
 	assert_string_equal(reached(NETWORK_PUBLIC, NULL, narrow, NULL, out, sizeof out), "2|a.test:443 |b.test ||");
+	assert_string_equal(reached(NETWORK_PUBLIC, TEXT("10.0.0.9:5432"), narrow, NULL, out, sizeof out), "2|10.0.0.9:5432 a.test:443 |b.test ||");
+	assert_string_equal(reached(NETWORK_PUBLIC, TEXT("x.test:123/udp"), NULL, NULL, out, sizeof out), "1|x.test:123/udp |||");
 	assert_string_equal(reached(NETWORK_PUBLIC, NULL, asks, answers, out, sizeof out), "1||y.c.test |*.c.test |x.c.test ");
 	assert_string_equal(reached(NETWORK_ALLOW, TEXT("d.test"), asks, NULL, out, sizeof out), "2|d.test *.c.test ||*.c.test |");
 	assert_string_equal(permission_of_guest(narrow, 0), "allow program:/bin");
