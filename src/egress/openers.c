@@ -84,7 +84,7 @@ static void on_child_exit(uv_process_t *child, int64_t status, int signo)
 
 	if (k) {
 		tell_end(k);
-		log_error("sandbox=%s msg=\"the opener of its secrets has ended: requests with them are refused until a new one runs\" status=%lld signal=%d",
+		log_error("sandbox=%s msg=\"its opener has ended: what it would open is refused until a new one runs\" status=%lld signal=%d",
 			  k->id, (long long)status, signo);
 		k->process = NULL;
 		p->keeper = NULL;
@@ -208,7 +208,7 @@ static void bring_up(struct keeper *k)
 	if (rc == 0)
 		rc = send_keys(k);
 	if (rc < 0) {
-		log_error("sandbox=%s msg=\"the opener of its secrets does not run: %s\"", k->id, strerror(-rc));
+		log_error("sandbox=%s msg=\"its opener does not run: %s\"", k->id, strerror(-rc));
 		let_go(k);
 		return;
 	}

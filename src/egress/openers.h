@@ -1,4 +1,4 @@
-/* The daemon's openers: one process for each sandbox with secrets, kept running while it has any. Private to the daemon's side of egress. */
+/* The daemon's openers: one process for each sandbox with secrets or rules about methods, kept running while it has any. Private to the daemon's side of egress. */
 #ifndef CAISSON_EGRESS_OPENERS_H
 #define CAISSON_EGRESS_OPENERS_H
 
