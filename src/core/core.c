@@ -241,6 +241,7 @@ void core_remove(struct sandbox *s)
 		egress_forget(c->o.egress, s->row.id);
 	if (s->link)
 		link_free(s->link);
+	permissions_forget(s);
 	runs_free(s);
 	struct session *ss, *next;
 	HASH_ITER (hh, s->sessions, ss, next) {

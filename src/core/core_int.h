@@ -213,7 +213,8 @@ void permission_on_method(struct sandbox *s, const struct opener_event *ev); /* 
 void permission_on_method_end(struct sandbox *s, uint64_t id); /* 0: none waits any more */
 int sandbox_answer_host(struct sandbox *s, const char *name, bool allowed, struct err *e);
 int permissions_kept(const struct core *c, const struct boundary *b, const struct sandbox_spec *spec, struct err *e); /* create.c: would they be? */
-void permissions_forget(struct sandbox *s); /* the connection is gone */
+void permissions_unheard(struct sandbox *s); /* its guest is not heard any more; what waits there comes again with the next hello */
+void permissions_forget(struct sandbox *s);  /* nothing of it waits any more */
 void audit_emit(struct core *c, const char *type, struct sandbox *s, enum sandbox_state old, const struct run *r); /* what core_emit tells */
 void audit_secret(struct sandbox *s, const struct opener_event *ev); /* what an opener did with one, or would not */
 void audit_untold(struct sandbox *s, uint32_t n); /* what was lost on the way here */

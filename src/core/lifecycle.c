@@ -154,7 +154,7 @@ static void drop_link(struct sandbox *s)
 {
 	struct link *l = take_ptr(&s->link);
 
-	permissions_forget(s);
+	permissions_unheard(s);
 	s->hello = false;
 	s->ahead_ms = 0;
 	s->hello_deadline_ms = 0;
@@ -275,6 +275,7 @@ const struct link_events sandbox_link_events = {
 static void everything_inside_ended(struct sandbox *s, const char *why)
 {
 	drop_link(s);
+	permissions_forget(s);
 	runs_lost(s, why);
 	interpreters_end(s, why);
 	sessions_end(s);

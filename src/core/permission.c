@@ -1,7 +1,7 @@
 /* What waits for somebody's word. Programs (rules "ask program:..."): the guest holds them, and denies what nobody answers in time. Hosts
  * ("ask host:..."): the edge holds the look-up of the name; an answer is part of the sandbox from then on. Requests (rules "ask method:..."): the sandbox's
- * opener holds them; an answer is for the one. Here is only the list. It lives as long as the connection: the guest tells a daemon that comes back what still waits. What a sandbox can cause is
- * bounded: so many questions at once, and so many a second of which there is an event and a line of the log. */
+ * opener holds them; an answer is for the one. Here is only the list. Of programs it lives as long as the guest's connection: the guest tells who comes back what
+ * still waits. What a sandbox can cause is bounded: so many questions at once, and so many a second of which there is an event and a line of the log. */
 #include "core/core_int.h"
 #include "core/secret.h"
 #include "egress/egress.h"
@@ -104,6 +104,17 @@ static void forget(struct question **at)
 	free((char *)(uintptr_t)q->view.method);
 	free(q->rule);
 	free(q);
+}
+
+void permissions_unheard(struct sandbox *s)
+{
+	struct question **at = &s->questions;
+
+	while (*at)
+		if (!(*at)->view.host)
+			forget(at);
+		else
+			at = &(*at)->next;
 }
 
 void permissions_forget(struct sandbox *s)
