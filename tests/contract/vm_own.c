@@ -493,28 +493,64 @@ static void first_template(char ret[static TEMPLATE_NAME + 1])
 	closedir(d);
 }
 
-/* The kernel is replaced: another template is made of it, and nobody has to ask for that. */
+/* Which one is being made. */
+static bool being_made(char ret[static TEMPLATE_NAME + 1])
+{
+	auto_free char *folder = xasprintf("%s/templates", own.host.data);
+	DIR *d = opendir(folder);
+	bool found = false;
+
+	for (const struct dirent *e; d && (e = readdir(d));)
+		if (strncmp(e->d_name, ".new-", 5) == 0) {
+			snprintf(ret, TEMPLATE_NAME + 1, "%s", e->d_name + 5);
+			found = true;
+		}
+	if (d)
+		closedir(d);
+	return found;
+}
+
+static void replace_kernel(void)
+{
+	assert_int_equal(utimensat(AT_FDCWD, own.host.options.kernel, NULL, 0), 0);
+}
+
+/* The kernel is replaced: another template is made of it, and nobody has to ask for that. It is replaced again while that one is made, which then is
+ * nobody's: who waits for it gets a copy of the next. What runs stays as it is. */
 static void a_changed_kernel_makes_another_template(void **state)
 {
 	(void)state;
-	char id[37], was[TEMPLATE_NAME + 1] = "";
+	char runs[37], id[37], was[TEMPLATE_NAME + 1] = "", second[TEMPLATE_NAME + 1] = "", last[TEMPLATE_NAME + 1] = "";
 	struct drive d;
 
 	look_every(1000);
-	random_uuid(id);
-	assert_true(own_create(id));
-	assert_true(own_destroy(id));
+	random_uuid(runs);
+	assert_true(own_create(runs));
 	drive_init(&d, &own.loop);
 	while (!own_stored())
 		drive_for(&d, 100);
 	first_template(was);
-	assert_int_equal(utimensat(AT_FDCWD, own.host.options.kernel, NULL, 0), 0);
-	for (int i = 0; i < 3000 && count_templates(was) == 0; i++)
+	own_connect_to(&d, runs);
+	assert_true(got_is(drive_sh(&d, "echo kept > /root/file"), 0, "", ""));
+	drive_done(&d);
+	drive_init(&d, &own.loop);
+	replace_kernel();
+	for (int i = 0; i < 3000 && !being_made(second); i++)
 		drive_for(&d, 100);
-	assert_int_equal(count_templates(was), 1);
+	assert_true(*second && !streq(second, was));
+	replace_kernel();
 	random_uuid(id);
 	assert_true(own_create(id));
+	for (int i = 0; i < 3000 && (!own_stored() || count_templates("") != 1); i++)
+		drive_for(&d, 100);
+	assert_int_equal(count_templates(""), 1);
+	first_template(last);
+	assert_true(!streq(last, was) && !streq(last, second));
+	own_connect_to(&d, runs);
+	assert_true(got_is(drive_sh(&d, "cat /root/file"), 0, "kept\n", ""));
+	drive_done(&d);
 	assert_true(own_destroy(id));
+	assert_true(own_destroy(runs));
 }
 
 /* One that a test may change. */

@@ -20,6 +20,8 @@
  *      |          | not there, damaged
  *      +----------+-> BUILDING (in FOLDER/.new-KEY) -> READY, while it is stored -> renamed to KEY
  *
+ * What is built while something that it depends on is replaced is nobody's: those who wait for it wait for one of the new.
+ *
  * One is loading or building at a time; the others are QUEUED. READY ones are at most MAX_READY: the one unused for the longest goes. An
  * entry that fails is gone, with those that waited told why, and the next who wants it has it tried again. */
 
@@ -45,6 +47,7 @@ struct entry {
 	int dir;
 	int files[TRANSFER_FILES]; /* what is stored, while it is read or written */
 	struct template_sums sums;
+	char *host; /* template_host_sum of what it was built with, to be written down */
 	uint64_t used_ms;
 };
 
@@ -60,8 +63,18 @@ struct templates {
 };
 
 static void go_on(struct templates *t);
+static void want(struct templates *t, const struct template_need *need, bool bounded);
 
 /* --- entries --- */
+
+/* Nothing that it depends on has been replaced since it was first wanted. */
+static bool is_of_now(const struct entry *e)
+{
+	char key[TEMPLATE_KEY + 1];
+
+	template_key(&e->all->host, e->all->fixed, &e->need, key);
+	return streq(key, e->t.key);
+}
 
 static void close_files(struct entry *e)
 {
@@ -112,6 +125,7 @@ static void drop(struct entry *e, bool stored_too)
 	close_fd(e->t.state);
 	close_fd(e->t.disk);
 	free(e->path);
+	free(e->host);
 	free((void *)(uintptr_t)e->need.image);
 	free(e);
 }
@@ -130,22 +144,17 @@ static void tell_waiters(struct entry *e, const struct err *why)
 	}
 }
 
-/* They wait for the one that is made instead. */
-static void without_kvm(struct entry *e, const struct err *why)
+/* It is of no use any more: those who wait for it wait for the one that is made instead. */
+static void make_another(struct entry *e)
 {
 	struct templates *t = e->all;
-	struct waiter *w = e->waiters;
+	struct waiter *w = take_ptr(&e->waiters);
 	struct template_need need = e->need;
 	auto_free char *image = xstrdup(need.image);
 
 	need.image = image;
-	log_warn("msg=\"no machine comes up with this host's KVM, so machines are emulated: %s\"", why->message);
-	t->host.kvm = false;
-	t->no_kvm = xasprintf("no machine came up with this host's KVM: %s", why->message);
-	t->settled = true;
-	template_no_kvm_write(&t->host);
-	e->waiters = NULL;
 	drop(e, true);
+	want(t, &need, false);
 	while (w) {
 		struct waiter *next = w->next;
 		templates_get(t, &need, w->done, w->ctx);
@@ -153,6 +162,18 @@ static void without_kvm(struct entry *e, const struct err *why)
 		w = next;
 	}
 	go_on(t);
+}
+
+static void without_kvm(struct entry *e, const struct err *why)
+{
+	struct templates *t = e->all;
+
+	log_warn("msg=\"no machine comes up with this host's KVM, so machines are emulated: %s\"", why->message);
+	t->host.kvm = false;
+	t->no_kvm = xasprintf("no machine came up with this host's KVM: %s", why->message);
+	t->settled = true;
+	template_no_kvm_write(&t->host);
+	make_another(e);
 }
 
 static void fail(struct entry *e, const struct err *why)
@@ -209,13 +230,12 @@ static void on_stored(void *ctx, int r, const struct transfer_file files[TRANSFE
 {
 	struct entry *e = ctx;
 	auto_free char *path = xasprintf("%s/%s", e->all->folder, e->t.key);
-	auto_free char *host = template_host_sum(&e->all->host, e->all->fixed);
 	struct template_sums sums;
 
 	for (size_t i = 0; i < TRANSFER_FILES; i++)
 		snprintf(sums.v[i], sizeof sums.v[i], "%s", files[i].sum);
 	if (r == 0)
-		r = template_meta_write(e->dir, &e->need, host, &sums);
+		r = template_meta_write(e->dir, &e->need, e->host, &sums);
 	template_folder_remove(path); /* one that was damaged */
 	if (r == 0 && rename(e->path, path) < 0)
 		r = -errno;
@@ -226,6 +246,8 @@ static void on_stored(void *ctx, int r, const struct transfer_file files[TRANSFE
 	free(take_ptr(&e->path));
 	e->transfer = NULL;
 	close_files(e);
+	if (!is_of_now(e))
+		make_another(e);
 }
 
 static void on_built(void *ctx, const struct err *why, int ram, int state)
@@ -240,6 +262,11 @@ static void on_built(void *ctx, const struct err *why, int ram, int state)
 	e->all->settled = true;
 	e->t.ram = ram;
 	e->t.state = state;
+	e->host = template_host_sum(&e->all->host, e->all->fixed);
+	if (!is_of_now(e)) {
+		make_another(e);
+		return;
+	}
 	e->t.disk = openat(e->dir, "disk", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	(void)unlinkat(e->dir, "guest", 0);
 	(void)unlinkat(e->dir, "qmp", 0);
@@ -434,9 +461,12 @@ static void on_watch(uv_timer_t *h)
 	if (same)
 		return;
 	log_info("msg=\"QEMU or the kernel has changed: templates are made again\"");
-	HASH_ITER(hh, t->entries, e, next) {
-		if (e->state == READY && now_ms() - e->used_ms < RECENT_MS && n++ < MAX_REFRESHED)
+	HASH_ITER(hh, t->entries, e, next) { /* (Added ones come at the end, and are not READY.) */
+		if (e->state != READY || e->path || is_of_now(e))
+			continue;
+		if (now_ms() - e->used_ms < RECENT_MS && n++ < MAX_REFRESHED)
 			want(t, &e->need, false);
+		drop(e, true);
 	}
 	go_on(t);
 }

@@ -176,7 +176,7 @@ static void on_kept(void *ctx, const struct err *e, const struct snapshot_view *
 
 	(void)v;
 	if (e && e->kind != ERR_CONFLICT) { /* conflict: another build was faster */
-		log_info("msg=\"no layers of this build are kept: %s\"", e->message);
+		log_warn("sandbox=%s msg=\"no more layers of this build are kept: %s\"", b->sandbox, e->message);
 		b->layers = false;
 	}
 	make_room(b);
