@@ -1,10 +1,12 @@
 #include "bare-vm.h"
 
+#include "boundary/vm/ask.h"
 #include "boundary/vm/qemu.h"
 #include "boundary/vm/template_int.h"
 #include "boundary/vm/vmdir.h"
 #include "core/link.h"
 #include "sys/process.h"
+#include "wire/guest.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,6 +20,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 struct bare_vm {
@@ -31,7 +34,8 @@ struct bare_vm {
 	int dir, erofs, ram, state, disk, tap;
 	uint64_t began, run;
 	double took;
-	bool done; /* what is waited for */
+	bool set_up; /* it is to be told who it is */
+	bool done;   /* what is waited for */
 };
 
 static _Noreturn void die(const char *what)
@@ -142,6 +146,34 @@ static void on_started(void *ctx, const struct err *e)
 	qemu_restore(b->qemu, state);
 }
 
+/* As a create tells it. */
+static void put_setup(void *ctx, struct buf *to)
+{
+	struct bare_vm *b = ctx;
+	char seed[80], id[37], machine[33];
+	struct guest_setup s = { .hostname = id, .machine_id = machine, .user = "daytona", .seed = { seed, sizeof seed }, .time_ns = (uint64_t)time(NULL) * 1000000000, .pids = 512,
+				 .link = b->plan.tap ? GUEST_LINK_DOWN : GUEST_LINK_NONE, .mac = { 2, 0, 0, 0, 0, 1 }, .sudo = GUEST_SUDO_YES };
+
+	random_bytes(seed, sizeof seed);
+	random_uuid(id);
+	for (size_t i = 0; i < sizeof machine - 1; i++)
+		machine[i] = "0123456789abcdef"[seed[i] & 15];
+	machine[sizeof machine - 1] = '\0';
+	(void)guest_setup_put(to, ASK_ID, &s);
+}
+
+static void on_set_up(void *ctx, const struct err *e)
+{
+	struct bare_vm *b = ctx;
+
+	if (e) {
+		fprintf(stderr, "bench: the bare machine: %s\n", e->message);
+		exit(1);
+	}
+	b->took = (double)(now_us() - b->began) / 1000;
+	b->done = true;
+}
+
 static void on_restored(void *ctx)
 {
 	static const struct link_events events = { .on_hello = on_hello, .on_run_output = on_run_output, .on_run_end = on_run_end, .on_closed = on_closed };
@@ -150,7 +182,10 @@ static void on_restored(void *ctx)
 
 	if (fd < 0)
 		die("connect to the bare machine");
-	b->link = link_new(&b->loop, fd, &events, b);
+	if (b->set_up)
+		(void)ask_new(&b->loop, fd, &(struct ask_what){ put_setup, GUEST_SETUP_DONE, ASK_BETWEEN, 60000 }, on_set_up, b);
+	else
+		b->link = link_new(&b->loop, fd, &events, b);
 }
 
 static void on_ended(void *ctx, const struct err *why)
@@ -161,7 +196,7 @@ static void on_ended(void *ctx, const struct err *why)
 	b->done = true;
 }
 
-double bare_vm_restore(struct bare_vm *b)
+double bare_vm_restore(struct bare_vm *b, bool set_up)
 {
 	static const struct qemu_events events = { on_started, on_ended, NULL, on_restored };
 	struct err e;
@@ -173,6 +208,7 @@ double bare_vm_restore(struct bare_vm *b)
 	auto_fd int guest = vmdir_listen(b->dir, "guest"), qmp = vmdir_listen(b->dir, "qmp");
 	const struct launch l = { .id = "bare", .image = b->image, .plan = b->plan, .fds = { -EBADF, disk, guest, qmp, b->ram, -EBADF, -EBADF, -EBADF } };
 	struct launch copy = l;
+	b->set_up = set_up;
 	b->began = now_us();
 	b->qemu = qemu_new(&b->host, b->dir, &events, b);
 	qemu_start(b->qemu, &copy);
@@ -190,7 +226,8 @@ double bare_vm_run(struct bare_vm *b, const char *const *argv)
 
 void bare_vm_end(struct bare_vm *b)
 {
-	link_free(take_ptr(&b->link));
+	if (b->link)
+		link_free(take_ptr(&b->link));
 	qemu_kill(b->qemu);
 	until_done(b);
 	qemu_free(take_ptr(&b->qemu));

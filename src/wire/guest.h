@@ -45,7 +45,7 @@ enum {
 	GUEST_RUNS_MAX = 16384,                   /* known to one guest, ended and unreleased ones included */
 	GUEST_SESSION_ID_MAX = 128,
 	GUEST_TEXT_MAX = 400,                     /* of an error */
-	GUEST_SEED_MIN = 32,                      /* bytes of randomness */
+	GUEST_SEED_MIN = 48,                      /* bytes of randomness, the last 16 of them for an id */
 	GUEST_SEED_MAX = 512,
 };
 

@@ -159,7 +159,7 @@ static void on_ended(void *ctx, const struct err *why)
 static void put_setup(void *ctx, struct buf *to)
 {
 	struct machine *m = ctx;
-	char seed[64];
+	char seed[80];
 	struct timespec now;
 
 	random_bytes(seed, sizeof seed);
