@@ -20,7 +20,8 @@ struct http1 {
 	bool collecting; /* the body is needed before the head can be signed */
 	struct held *question; /* the request waits for somebody's word; its head is in req */
 	struct buf body;
-	struct buf held; /* of the answer: could be the beginning of a value */
+	struct screen screen; /* of the answer; kept back, and since then nothing came (0 = no) */
+	uint64_t unsure_ms;
 };
 
 struct http1 *http1_new(struct conn *c)
@@ -31,7 +32,7 @@ struct http1 *http1_new(struct conn *c)
 	http_init(&h->req, HTTP_REQUEST);
 	http_init(&h->res, HTTP_RESPONSE);
 	buf_init(&h->body, SIGNED_BODY_MAX);
-	buf_init(&h->held, OUT_MAX);
+	screen_init(&h->screen, OUT_MAX);
 	return h;
 }
 
@@ -42,7 +43,7 @@ void http1_free(struct http1 *h)
 	http_done(&h->req);
 	http_done(&h->res);
 	buf_done(&h->body);
-	buf_done(&h->held);
+	screen_done(&h->screen);
 	free(h);
 }
 
@@ -270,7 +271,7 @@ static void put_answer_head(struct conn *c, struct http_head *h)
 		buf_addz(&head, "\r\n");
 	}
 	buf_addz(&head, "\r\n");
-	place_mask(&c->o->keys, head.data, head.len);
+	screen_mask(&c->o->keys, head.data, head.len);
 	(void)buf_add(&c->client.out, head.data, head.len);
 }
 
@@ -282,15 +283,26 @@ static void put_answer_bytes(struct conn *c, struct str bytes)
 		(void)buf_add(&c->client.out, bytes.p, bytes.n);
 }
 
-static void on_answer_body(struct conn *c, struct str bytes)
+static void on_answer_body(struct conn *c, struct str bytes, enum screen_when when)
 {
-	struct buf *held = &c->http1->held;
+	struct screen *s = &c->http1->screen;
 
-	(void)buf_add(held, bytes.p, bytes.n);
-	place_mask(&c->o->keys, held->data, held->len);
-	size_t sure = held->len - place_unsure(&c->o->keys, held->data, held->len);
-	put_answer_bytes(c, (struct str){ held->data, sure });
-	buf_consume(held, sure);
+	put_answer_bytes(c, screen_pass(s, &c->o->keys, bytes, when));
+	c->http1->unsure_ms = when == SCREEN_MORE && screen_waits(s) ? opened_unsure(c) : 0;
+}
+
+bool http1_idle(struct conn *c, uint64_t now)
+{
+	struct http1 *x = c->http1;
+
+	if (!x->unsure_ms)
+		return false;
+	if (now < x->unsure_ms + SCREEN_IDLE_MS) {
+		c->unsure = true;
+		return false;
+	}
+	on_answer_body(c, (struct str){ 0 }, SCREEN_IDLE);
+	return true;
 }
 
 static void on_answer_end(struct conn *c)
@@ -299,8 +311,7 @@ static void on_answer_end(struct conn *c)
 	const struct http_head *h = x->res.head;
 	int status = h->status;
 
-	put_answer_bytes(c, buf_str(&x->held));
-	buf_reset(&x->held);
+	on_answer_body(c, (struct str){ 0 }, SCREEN_END);
 	if (h->length == HTTP_CHUNKED && !x->res.answers_head && status >= 200 && status != 204 && status != 304)
 		buf_addz(&c->client.out, "0\r\n\r\n");
 	if (status == 101) {
@@ -343,7 +354,7 @@ static bool run_answers(struct conn *c)
 		if (ev == HTTP_HEAD)
 			on_answer_head(c);
 		else if (ev == HTTP_BODY)
-			on_answer_body(c, body);
+			on_answer_body(c, body, SCREEN_MORE);
 		else if (ev == HTTP_END)
 			on_answer_end(c);
 		else if (ev == HTTP_ERROR)

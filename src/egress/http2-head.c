@@ -54,8 +54,8 @@ static void mask(const struct stream *s, struct fields *f)
 	const struct keyring *keys = &s->h->c->o->keys;
 
 	for (size_t i = 0; i < f->n; i++) {
-		place_mask(keys, f->v[i].name, strlen(f->v[i].name));
-		place_mask(keys, f->v[i].value, f->v[i].value_n);
+		screen_mask(keys, f->v[i].name, strlen(f->v[i].name));
+		screen_mask(keys, f->v[i].value, f->v[i].value_n);
 	}
 }
 

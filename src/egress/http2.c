@@ -111,7 +111,7 @@ static struct stream *stream_new(struct http2 *h, int32_t id)
 	s->closed[SERVER] = true;
 	for (int e = CLIENT; e <= SERVER; e++)
 		buf_init(&s->way[e].data, 2 * WIDE);
-	buf_init(&s->held, 2 * WIDE);
+	screen_init(&s->screen, 2 * WIDE);
 	DL_APPEND(h->streams, s);
 	h->n_streams++;
 	return s;
@@ -128,9 +128,7 @@ static void stream_free(struct stream *s)
 		fields_done(&s->way[e].trailers);
 		buf_done(&s->way[e].data);
 	}
-	if (s->held.data)
-		explicit_bzero(s->held.data, s->held.len);
-	buf_done(&s->held);
+	screen_done(&s->screen);
 	DL_DELETE(h->streams, s);
 	h->n_streams--;
 	if (s->stop_ms)
@@ -250,19 +248,34 @@ static void wake(struct stream *s, enum end from)
 	(void)nghttp2_session_resume_data(s->h->session[to], s->id[to]);
 }
 
-/* What could be the beginning of a value is held back until it is known. */
-static void take_answer(struct stream *s, struct str bytes)
+static void take_answer(struct stream *s, struct str bytes, enum screen_when when)
 {
-	const struct keyring *keys = &s->h->c->o->keys;
-	struct way *w = &s->way[SERVER];
+	struct conn *c = s->h->c;
+	struct str sure = screen_pass(&s->screen, &c->o->keys, bytes, when);
 
-	if (buf_add(&s->held, bytes.p, bytes.n) < 0)
-		s->h->failed = true;
-	place_mask(keys, s->held.data, s->held.len);
-	size_t sure = w->ended ? s->held.len : s->held.len - place_unsure(keys, s->held.data, s->held.len);
-	if (buf_add(&w->data, s->held.data, sure) < 0)
+	if (s->screen.held.overflow || buf_add(&s->way[SERVER].data, sure.p, sure.n) < 0)
 		s->h->failed = true; /* more than the window that we gave */
-	buf_consume(&s->held, sure);
+	s->unsure_ms = when == SCREEN_MORE && screen_waits(&s->screen) ? opened_unsure(c) : 0;
+}
+
+/* That the host of one whose client does not take what it has is silent may be the client's doing. */
+bool http2_idle(struct conn *c, uint64_t now)
+{
+	struct stream *s;
+	bool moved = false;
+
+	DL_FOREACH (c->http2->streams, s) {
+		if (!s->unsure_ms)
+			continue;
+		if (now < s->unsure_ms + SCREEN_IDLE_MS || s->way[SERVER].data.len) {
+			c->unsure = true;
+			continue;
+		}
+		take_answer(s, (struct str){ 0 }, SCREEN_IDLE);
+		wake(s, SERVER);
+		moved = true;
+	}
+	return moved;
 }
 
 static void collect(struct stream *s, struct str bytes)
@@ -296,7 +309,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
 	if (s->collecting)
 		collect(s, bytes);
 	else if (e == SERVER)
-		take_answer(s, bytes);
+		take_answer(s, bytes, SCREEN_MORE);
 	else if (buf_add(&s->way[CLIENT].data, bytes.p, bytes.n) < 0)
 		h->failed = true;
 	widen(s, e);
@@ -374,7 +387,7 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
 	if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) {
 		s->way[e].ended = true;
 		if (e == SERVER)
-			take_answer(s, (struct str){ 0 });
+			take_answer(s, (struct str){ 0 }, SCREEN_END);
 		else if (s->told && nghttp2_submit_ping(session, NGHTTP2_FLAG_NONE, NULL) != 0)
 			h->failed = true;
 	}

@@ -43,7 +43,8 @@ struct stream {
 	bool told;	   /* the client has been given the whole answer */
 	bool collecting;   /* the body is needed before the head can be signed */
 	struct held *question; /* it waits for somebody's word; what comes meanwhile waits in its way, at most a window */
-	struct buf held;   /* of the answer: could be the beginning of a value */
+	struct screen screen; /* of the answer; kept back, and since then nothing came (0 = no) */
+	uint64_t unsure_ms;
 	/* The rest of the request is not needed. When the client is to be told (0: it is needed), what has been thrown away since, has it been asked? */
 	uint64_t stop_ms;
 	size_t thrown;

@@ -1,5 +1,6 @@
 #include "egress/keyring.h"
 
+#include <ctype.h>
 #include <errno.h>
 
 static void put(struct buf *out, const char *key, const char *value)
@@ -121,6 +122,64 @@ static int take_pair(struct keyring *r, const char *key, const char *value)
 	return 0;
 }
 
+/* --- forms --- */
+
+char *query_encoded(const char *value)
+{
+	struct buf out;
+
+	buf_init(&out, 3 * SECRET_VALUE_MAX + 1);
+	for (const char *c = value; *c; c++)
+		if (isalnum((unsigned char)*c) || strchr("-._~", *c))
+			buf_addc(&out, *c);
+		else
+			buf_addf(&out, "%%%02X", (unsigned char)*c);
+	return buf_take(&out);
+}
+
+static void add_form(struct keyring *r, const char *text, size_t n)
+{
+	r->forms = xreallocarray(r->forms, r->n_forms + 1, sizeof *r->forms);
+	r->forms[r->n_forms++] = (struct str){ xstrndup(text, n), n };
+	r->longest = MAX(r->longest, n);
+}
+
+/* What stands before it in Basic credentials shifts it by none, one or two bytes; what of the code depends on the value alone. */
+static void add_coded(struct keyring *r, const char *value, size_t n)
+{
+	char *plain = xcalloc(n + 2, 1), *coded = xmalloc(4 * ((n + 4) / 3) + 1);
+
+	for (size_t shift = 0; shift < 3; shift++) {
+		memcpy(plain + shift, value, n);
+		base64_encode(plain, n + shift, coded);
+		size_t from = (8 * shift + 5) / 6, to = 8 * (n + shift) / 6;
+		add_form(r, coded + from, to - from);
+	}
+	explicit_bzero(plain, n + 2);
+	explicit_bzero(coded, 4 * ((n + 4) / 3) + 1);
+	free(plain);
+	free(coded);
+}
+
+static void make_forms(struct keyring *r)
+{
+	for (size_t i = 0; i < r->n; i++) {
+		const struct secret_spec *spec = &r->v[i].spec;
+		size_t n = strlen(spec->value);
+		if (n < SECRET_MASK_MIN)
+			continue;
+		add_form(r, spec->value, n);
+		char *encoded = spec->query ? query_encoded(spec->value) : NULL;
+		if (encoded && !streq(encoded, spec->value))
+			add_form(r, encoded, strlen(encoded));
+		if (encoded)
+			explicit_bzero(encoded, strlen(encoded));
+		free(encoded);
+		if (spec->basic)
+			add_coded(r, spec->value, n);
+	}
+}
+
 static int finish_keys(struct keyring *r)
 {
 	struct err e;
@@ -131,6 +190,7 @@ static int finish_keys(struct keyring *r)
 		    policy_parse(NETWORK_ALLOW, k->spec.hosts, NULL, &k->hosts, &e) < 0)
 			return -EINVAL;
 	}
+	make_forms(r);
 	return (r->n == 0 && r->rules.n == 0) || (r->certificate && r->signer) ? 0 : -EINVAL;
 }
 
@@ -171,6 +231,11 @@ void keyring_done(struct keyring *k)
 	}
 	if (k->signer)
 		explicit_bzero(k->signer, strlen(k->signer));
+	for (size_t i = 0; i < k->n_forms; i++) {
+		explicit_bzero((char *)(uintptr_t)k->forms[i].p, k->forms[i].n);
+		free((char *)(uintptr_t)k->forms[i].p);
+	}
+	free(k->forms);
 	method_rules_done(&k->rules);
 	free(k->v);
 	free(k->certificate);

@@ -21,12 +21,16 @@ struct keyring {
 	size_t n;
 	char *certificate, *signer; /* base64 */
 	struct method_rules rules;
+	/* Heap: what a value looks like where it may come back (screen.h), and the length of the longest of them. Of short ones (SECRET_MASK_MIN) there are none. */
+	struct str *forms;
+	size_t n_forms, longest;
 };
 void keyring_put_authority(struct buf *out, struct str certificate_der, struct str key_der);
 void keyring_put_rule(struct buf *out, const char *text);
 void keyring_put(struct buf *out, const char *id, const char *placeholder, const struct secret_spec *spec, const char *value);
 int keyring_parse(const char *text, size_t n, struct keyring *ret); /* 0 or -EINVAL */
 void keyring_done(struct keyring *k);				    /* wipes */
+char *query_encoded(const char *value); /* as it stands in a query; heap */
 bool key_is_for(const struct key *k, const char *name, uint16_t port);
 
 #endif

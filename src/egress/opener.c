@@ -131,6 +131,16 @@ void opened_cut(struct conn *c)
 	opened_end(c);
 }
 
+uint64_t opened_unsure(struct conn *c)
+{
+	uint64_t now = now_ms();
+
+	c->unsure = true;
+	if (!c->o->look_ms)
+		c->o->look_ms = now + SCREEN_IDLE_MS;
+	return now;
+}
+
 /* The true host cannot be spoken to: the client is told so in the plainest HTTP it speaks. */
 static void refuse_upstream(struct conn *c)
 {
@@ -403,6 +413,38 @@ static void sweep(struct opener *o, uint64_t now)
 			opened_run(c);
 }
 
+/* Answers that go on after a silence. One that lasts as long as the client does not read is none. */
+static void look(struct opener *o, uint64_t now)
+{
+	struct conn *c, *next;
+
+	if (!o->look_ms || now < o->look_ms)
+		return;
+	o->look_ms = 0;
+	DL_FOREACH_SAFE (o->conns, c, next) {
+		if (!c->unsure || c->state != CONN_OPEN)
+			continue;
+		if (!c->server.in.len && !c->client.out.len) {
+			c->unsure = false;
+			if (c->http2 ? http2_idle(c, now) : http1_idle(c, now))
+				opened_queue(c);
+		}
+		if (c->unsure)
+			o->look_ms = now + SCREEN_IDLE_MS;
+	}
+}
+
+static int patience(const struct opener *o)
+{
+	uint64_t now = o->look_ms ? now_ms() : 0;
+
+	if (o->run)
+		return 0;
+	if (o->look_ms)
+		return o->look_ms > now ? (int)(o->look_ms - now) : 0;
+	return o->conns ? SWEEP_MS : -1;
+}
+
 static void bury(struct opener *o)
 {
 	for (struct conn **at = &o->dead; *at;) {
@@ -434,7 +476,7 @@ static void loop(struct opener *o)
 	uint64_t swept = now_ms();
 
 	for (;;) {
-		int n = epoll_wait(o->epoll, events, EVENTS, o->run ? 0 : o->conns ? SWEEP_MS : -1);
+		int n = epoll_wait(o->epoll, events, EVENTS, patience(o));
 		if (n < 0 && errno != EINTR)
 			return;
 		for (int i = 0; i < n; i++) {
@@ -448,6 +490,7 @@ static void loop(struct opener *o)
 		}
 		run_queue(o);
 		uint64_t now = now_ms();
+		look(o, now);
 		if (now - swept >= SWEEP_MS) {
 			sweep(o, now);
 			swept = now;

@@ -4,6 +4,7 @@
 
 #include "egress/opener.h"
 #include "egress/place.h"
+#include "egress/screen.h"
 #include "wire/http.h"
 #include "wire/opener.h"
 
@@ -64,6 +65,7 @@ struct conn {
 	struct http2 *http2;
 	uint64_t deadline_ms; /* 0 = none */
 	bool queued;
+	bool unsure; /* bytes of an answer are kept back (screen.h) */
 	bool cut; /* the end is not a proper one: it is not said to be */
 	struct conn *prev, *next, *run_next;
 };
@@ -83,6 +85,7 @@ struct opener {
 	struct held *held; /* oldest first */
 	size_t n_held;
 	uint32_t events_lost;
+	uint64_t look_ms; /* at answers that are kept back; 0 = at none */
 	size_t kept;	 /* bytes that wait in streams of HTTP/2 */
 	unsigned n_wide; /* directions of such connections that have a larger window */
 	SSL_CTX *to_client, *to_server;
@@ -96,6 +99,7 @@ struct opener {
 void opened_run(struct conn *c);
 void opened_queue(struct conn *c); /* to be run soon, by nobody who is in the midst of something */
 void opened_kill(struct conn *c);		   /* at once, without a word */
+uint64_t opened_unsure(struct conn *c);	   /* some of an answer is kept back: it is looked at after a while. The time of now */
 void opened_end(struct conn *c);		   /* after what waits has been sent */
 void opened_cut(struct conn *c);		   /* the same, and whoever reads sees that something is missing */
 /* Is it the name that this connection was opened for, with its port or without? */
@@ -119,12 +123,14 @@ const char *tls_reason(struct side *s, char room[static 160]); /* why a handshak
 struct http1 *http1_new(struct conn *c);
 void http1_free(struct http1 *h);
 bool http1_run(struct conn *c); /* moved? */
+bool http1_idle(struct conn *c, uint64_t now); /* lets go of what is kept back, where nothing has come for a while: moved? */
 void http1_answered(struct conn *c, bool allowed, const char *why); /* the request that is held goes on, or is refused */
 
 /* http2.c */
 struct http2 *http2_new(struct conn *c);
 void http2_free(struct http2 *h);
 bool http2_run(struct conn *c); /* moved? */
+bool http2_idle(struct conn *c, uint64_t now);
 bool http2_sweep(struct http2 *h, uint64_t now); /* time has passed; is there something to run? */
 
 void http2_answered(struct stream *s, bool allowed, const char *why);

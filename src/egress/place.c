@@ -1,6 +1,5 @@
 #include "egress/place.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <strings.h>
 
@@ -124,19 +123,6 @@ static enum placed may_go(const struct key *k, struct place *p)
 }
 
 /* --- the target --- */
-
-static char *query_encoded(const char *value)
-{
-	struct buf out;
-
-	buf_init(&out, 3 * SECRET_VALUE_MAX + 1);
-	for (const char *c = value; *c; c++)
-		if (isalnum((unsigned char)*c) || strchr("-._~", *c))
-			buf_addc(&out, *c);
-		else
-			buf_addf(&out, "%%%02X", (unsigned char)*c);
-	return buf_take(&out);
-}
 
 /* Is the parameter that this byte of the query is in one of the secret's? */
 static bool in_own_parameter(const struct key *k, struct str query, const char *at)
@@ -328,36 +314,4 @@ enum placed place_request(const struct keyring *r, struct place *p)
 	if (v == PLACED && p->placed)
 		ask_for_plain_answer(p);
 	return v;
-}
-
-/* --- answers --- */
-
-void place_mask(const struct keyring *r, char *bytes, size_t n)
-{
-	for (size_t i = 0; i < r->n; i++) {
-		size_t len = strlen(r->v[i].spec.value);
-		char *at = bytes;
-		if (len < SECRET_MASK_MIN)
-			continue;
-		while ((at = memmem(at, n - (size_t)(at - bytes), r->v[i].spec.value, len)))
-			memset(at, '*', len);
-	}
-}
-
-size_t place_unsure(const struct keyring *r, const char *bytes, size_t n)
-{
-	size_t unsure = 0;
-
-	for (size_t i = 0; i < r->n; i++) {
-		const char *value = r->v[i].spec.value;
-		size_t len = strlen(value);
-		if (len < SECRET_MASK_MIN)
-			continue;
-		for (size_t k = MIN(len - 1, n); k > unsure; k--)
-			if (bytes[n - k] == value[0] && memcmp(bytes + n - k, value, k) == 0) {
-				unsure = k;
-				break;
-			}
-	}
-	return unsure;
 }

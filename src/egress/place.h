@@ -38,11 +38,6 @@ enum placed {
 enum placed place_request(const struct keyring *k, struct place *p);
 void place_done(struct place *p); /* wipes what is fresh */
 
-/* Overwrites values with stars, where they stand in bytes that came back. */
-void place_mask(const struct keyring *k, char *bytes, size_t n);
-/* How many bytes at the end could be the beginning of a value. */
-size_t place_unsure(const struct keyring *k, const char *bytes, size_t n);
-
 /* sign.c: AWS Signature Version 4, with the secret key in `k`, over the request as it is in p. */
 bool sign_is_for(const struct key *k, const struct place *p);
 enum placed sign_request(const struct key *k, struct place *p);

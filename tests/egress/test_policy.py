@@ -28,7 +28,7 @@ def held(w, box, address=None, port=7):
     box.run(argv=["rm", "/tmp/held"])
 
     def end():
-        assert until(lambda: w.request("GET", f"/v1/sandboxes/{box.id}/runs/{r['id']}")[1]["state"] == "exited", 30)
+        assert until(lambda: w.request("GET", f"/v1/sandboxes/{box.id}/runs/{r['id']}")[1]["state"] == "exited", 60)
         return w.output(box, r["id"])
 
     return end

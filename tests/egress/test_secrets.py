@@ -2,6 +2,7 @@
 import base64
 import os
 import subprocess
+import urllib.parse
 
 import world
 from upstream import Upstream, aws_signature, openers
@@ -203,6 +204,34 @@ def test_secret_that_comes_back_is_starred_out(w):
         out = t.ask("s, h, b = ask(path='/v1/echo', Authorization='Bearer ' + K, Accept_Encoding='gzip'); print(s, h, b)")
         assert CANARY in t.up.heads[0] and CANARY not in out and "*" * len(CANARY) in out, out
         assert out.count("*" * len(CANARY)) == 2 and t.up.field("Accept-Encoding") == "identity", out
+
+
+def test_secret_that_comes_back_as_it_was_sent_is_starred_out(w):
+    """In Basic credentials and in a query, where it does not look like itself."""
+    value = CANARY + "/+="
+    quoted = urllib.parse.quote(value, safe="")
+    with Set(w, value=value, query=["key"], basic=True) as t:
+        out = t.ask("import base64\n"
+                    "for user in ('', 'm', 'me', 'you'):\n"
+                    "    s, h, b = ask(path='/v1/echo?key=' + K, Authorization='Basic ' + base64.b64encode((user + ':' + K).encode()).decode())\n"
+                    "    print(s, h['X-Echo'], b)\n")
+        sent = [base64.b64decode(t.up.field("Authorization", i).split()[1]) for i in range(4)]
+        assert sent == [f"{user}:{value}".encode() for user in ("", "m", "me", "you")] and all(quoted in h for h in t.up.heads), t.up.heads
+        assert out.count("?key=" + "*" * len(quoted) + " ") == 4 and CANARY[:9] not in out, out
+        for line in out.split("\n"):
+            coded = line.split("Basic ")[1:]
+            assert all(CANARY[4:12].encode() not in base64.b64decode(c.split()[0].replace("*", "A") + "===") for c in coded), line
+
+
+def test_secret_is_not_found_out_by_what_waits(w):
+    """Of an answer that is the sandbox's own text, nothing waits for what follows only because a value begins so."""
+    with Set(w) as t:
+        run = t.box.run(code=ASK + "c = http.client.HTTPSConnection('api.test', 8443, timeout=60)\n"
+                        f"c.request('GET', '/v1/slowly?{CANARY[:9]}'); r = c.getresponse()\n"
+                        f"print(r.read({len(CANARY[:9])}).decode(), flush=True); print(r.read().decode())\n", detach=True)
+        assert until(lambda: CANARY[:9] in w.output(t.box, run["id"])), w.output(t.box, run["id"])
+        t.up.go.set()
+        assert until(lambda: w.output(t.box, run["id"]).endswith("rest")), w.output(t.box, run["id"])
 
 
 def test_secret_names_must_agree(w):

@@ -103,6 +103,13 @@ class Upstream:
         c.unwrap() if hasattr(c, "unwrap") else None
         raise OSError("over")
 
+    def on_v1_slowly(self, c, head):
+        """What stands behind the question mark, and the rest once the test has seen that it is there."""
+        text = head.split(" ")[1].split("?")[1].encode()
+        c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (len(text) + 4) + text)
+        self.go.wait(20)
+        c.sendall(b"rest")
+
     def on_v1_away(self, c, head):
         c.sendall(b"HTTP/1.1 302 Found\r\nLocation: https://other.test:8443/v1/landed\r\nContent-Length: 0\r\n\r\n")
 
