@@ -229,21 +229,32 @@ int api_sandbox_list(struct api *a, const struct caller *c, const struct sandbox
 	return 0;
 }
 
-typedef void (*transition_fn)(struct sandbox *s, sandbox_done_fn done, void *ctx);
-
-static void transition(struct api *a, const struct caller *c, const char *ref, transition_fn begin, api_sandbox_fn done, void *ctx)
+/* What is asked of one sandbox, and answered with it: until api_act(a, NULL) audit lines carry the caller's key. NULL: there is none, and done knows. */
+static struct call *begin(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx, struct sandbox **ret)
 {
 	struct err e;
-	struct sandbox *s = api_lookup(a, c, ref, &e);
 
-	if (!s) {
+	*ret = api_lookup(a, c, ref, &e);
+	if (!*ret) {
 		done(ctx, &e, NULL);
-		return;
+		return NULL;
 	}
 	struct call *call = api_call(a, ctx);
 	call->fn.sandbox = done;
 	api_act(a, c);
-	begin(s, answer_sandbox, call);
+	return call;
+}
+
+typedef void (*transition_fn)(struct sandbox *s, sandbox_done_fn done, void *ctx);
+
+static void transition(struct api *a, const struct caller *c, const char *ref, transition_fn go, api_sandbox_fn done, void *ctx)
+{
+	struct sandbox *s;
+	struct call *call = begin(a, c, ref, done, ctx, &s);
+
+	if (!call)
+		return;
+	go(s, answer_sandbox, call);
 	api_act(a, NULL);
 }
 
@@ -269,15 +280,11 @@ void api_sandbox_resume(struct api *a, const struct caller *c, const char *ref, 
 
 void api_sandbox_resize(struct api *a, const struct caller *c, const char *ref, const struct resources *r, api_sandbox_fn done, void *ctx)
 {
-	struct err e;
-	struct sandbox *s = api_lookup(a, c, ref, &e);
+	struct sandbox *s;
+	struct call *call = begin(a, c, ref, done, ctx, &s);
 
-	if (!s) {
-		done(ctx, &e, NULL);
+	if (!call)
 		return;
-	}
-	struct call *call = api_call(a, ctx);
-	call->fn.sandbox = done;
 	api_say(a, c, "sandbox.resize", s);
 	sandbox_resize(s, r, answer_sandbox, call);
 }
@@ -322,16 +329,11 @@ int api_sandbox_set_lifetime(struct api *a, const struct caller *c, const char *
 void api_sandbox_set_network(struct api *a, const struct caller *c, const char *ref, enum network_mode mode, char *const *allow,
                              char *const *deny, const struct network_limits *limits, api_sandbox_fn done, void *ctx)
 {
-	struct err e;
-	struct sandbox *s = api_lookup(a, c, ref, &e);
+	struct sandbox *s;
+	struct call *call = begin(a, c, ref, done, ctx, &s);
 
-	if (!s) {
-		done(ctx, &e, NULL);
+	if (!call)
 		return;
-	}
-	struct call *call = api_call(a, ctx);
-	call->fn.sandbox = done;
-	api_act(a, c);
 	sandbox_set_network(s, mode, allow, deny, limits, answer_sandbox, call);
 	api_act(a, NULL);
 }
@@ -339,32 +341,22 @@ void api_sandbox_set_network(struct api *a, const struct caller *c, const char *
 void api_sandbox_set_secrets(struct api *a, const struct caller *c, const char *ref, const struct pairs *env, const struct pairs *files,
                              api_sandbox_fn done, void *ctx)
 {
-	struct err e;
-	struct sandbox *s = api_lookup(a, c, ref, &e);
+	struct sandbox *s;
+	struct call *call = begin(a, c, ref, done, ctx, &s);
 
-	if (!s) {
-		done(ctx, &e, NULL);
+	if (!call)
 		return;
-	}
-	struct call *call = api_call(a, ctx);
-	call->fn.sandbox = done;
-	api_act(a, c);
 	sandbox_set_secrets(s, env, files, answer_sandbox, call);
 	api_act(a, NULL);
 }
 
 void api_sandbox_set_permissions(struct api *a, const struct caller *c, const char *ref, char *const *rules, api_sandbox_fn done, void *ctx)
 {
-	struct err e;
-	struct sandbox *s = api_lookup(a, c, ref, &e);
+	struct sandbox *s;
+	struct call *call = begin(a, c, ref, done, ctx, &s);
 
-	if (!s) {
-		done(ctx, &e, NULL);
+	if (!call)
 		return;
-	}
-	struct call *call = api_call(a, ctx);
-	call->fn.sandbox = done;
-	api_act(a, c);
 	sandbox_set_permissions(s, rules, answer_sandbox, call);
 	api_act(a, NULL);
 }
