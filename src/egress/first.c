@@ -58,16 +58,22 @@ static enum first judge_hello(struct flow *f, const struct hello *h, const char 
 	return v;
 }
 
-/* "name:port", "[v6]:port". */
+/* "name:port", "[v6]:port"; what is neither stays as it is, and is no name. */
 static struct str without_port(struct str host)
 {
-	const char *colon = memrchr(host.p, ':', host.n);
+	const char *close = host.n && host.p[0] == '[' ? memchr(host.p, ']', host.n) : NULL;
+	const char *end = host.p + host.n, *colon = close ? close + 1 : memchr(host.p, ':', host.n);
+	struct addr a;
 
-	if (host.n > 1 && host.p[0] == '[') {
-		const char *close = memchr(host.p, ']', host.n);
-		return close ? (struct str){ host.p + 1, (size_t)(close - host.p) - 1 } : host;
-	}
-	return colon ? (struct str){ host.p, (size_t)(colon - host.p) } : host;
+	if (!colon || (colon < end && *colon != ':') || end - colon > 6)
+		return host;
+	for (const char *digit = colon + 1; digit < end; digit++)
+		if (*digit < '0' || *digit > '9')
+			return host;
+	if (!close)
+		return (struct str){ host.p, (size_t)(colon - host.p) };
+	struct str inner = { host.p + 1, (size_t)(close - host.p) - 1 };
+	return addr_parse(inner, &a) == 0 && a.family == 6 ? inner : host;
 }
 
 static enum first judge_request(struct flow *f, const struct http_head *h, const char **ret_reason)

@@ -76,15 +76,11 @@ static struct str path_of(struct str target)
 	return (struct str){ target.p, question ? (size_t)(question - target.p) : target.n };
 }
 
-/* Could a server read this path as another one? */
 static bool path_is_plain(struct str path)
 {
-	static const char *const odd[] = { "//", "/./", "/../", "\\", "%2e", "%2f", "%5c", "%2E", "%2F", "%5C", "%00", ";" };
+	auto_free char *plain = path_plain(path);
 
-	for (size_t i = 0; i < ARRAY_LEN(odd); i++)
-		if (find(path, odd[i]))
-			return false;
-	return !(path.n >= 2 && memcmp(path.p + path.n - 2, "/.", 2) == 0) && !(path.n >= 3 && memcmp(path.p + path.n - 3, "/..", 3) == 0);
+	return plain != NULL;
 }
 
 static bool path_begins(struct str path, const char *prefix)

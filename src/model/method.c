@@ -29,8 +29,7 @@ static bool has_odd_segment(const char *path)
 	return false;
 }
 
-/* Without its escapes. NULL: it could be read in two ways. Heap. */
-static char *plain_path(struct str path)
+char *path_plain(struct str path)
 {
 	char *plain = xmalloc(path.n + 1);
 	size_t n = 0;
@@ -96,7 +95,7 @@ static int take_path(struct str path, struct method_rule *r, struct err *e)
 	path.n -= star;
 	if (memchr(path.p, '*', path.n))
 		return bad(r->text, "a \"*\" stands at the end of a path only", e);
-	r->path = plain_path(path);
+	r->path = path_plain(path);
 	if (!r->path)
 		return bad(r->text, "a path has no query, and nothing that could be read in two ways: no \"//\", \"..\", \";\", escaped \"/\" or \".\"", e);
 	size_t n = strlen(r->path);
@@ -239,7 +238,7 @@ bool method_judge(const struct method_rules *r, const char *host, uint16_t port,
 		}
 	if (!about)
 		return false;
-	auto_free char *plain = paths ? plain_path(path) : NULL;
+	auto_free char *plain = paths ? path_plain(path) : NULL;
 	*ret = (struct method_verdict){ only ? PERMIT_DENY : PERMIT_ALLOW, NULL, only ? "no rule allows it" : "no rule names it" };
 	if (!is_capital(method))
 		*ret = (struct method_verdict){ PERMIT_DENY, NULL, "a method that is not in capitals could be read as another one" };

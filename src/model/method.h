@@ -45,4 +45,7 @@ struct method_verdict {
 /* False: no rule is about this (canonical) host and port. */
 bool method_judge(const struct method_rules *r, const char *host, uint16_t port, struct str method, struct str target, struct method_verdict *ret);
 
+/* A path of a request without its escapes, heap; NULL: servers could read it in two ways. */
+char *path_plain(struct str path);
+
 #endif

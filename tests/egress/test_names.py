@@ -220,6 +220,46 @@ print(http(a, get(b"api.test", b"Upgrade: websocket\\r\\nConnection: Upgrade\\r\
     assert set(w.http.seen) <= {"api.test", "API.test:80"}, w.http.seen
 
 
+# What two readers of HTTP/1.1 could take for different things; who takes it for a request answers it, or waits for the rest.
+TWO_WAYS = r"""
+def two_ways(host):
+    def post(*fields): return "POST / HTTP/1.1\r\nHost: NAME\r\n" + "".join(f + "\r\n" for f in fields) + "\r\nabc"
+    def get(line="GET / HTTP/1.1", h="Host: NAME"): return line + "\r\n" + h + "\r\n\r\n"
+    def chunks(text): return "POST / HTTP/1.1\r\nHost: NAME\r\nTransfer-Encoding: chunked\r\n\r\n" + text
+    lengths = [post(f"Content-Length: {n}") for n in ("+3", "0x3", "3,3", "3 3", "-1", "99999999999999999999", "", "3.0")]
+    lengths += [post("Content-Length: 0", "Content-Length: 3"), post("Content-Length: 3", "Transfer-Encoding: chunked"), post("Transfer-Encoding: chunked", "Content-Length: 0")]
+    codings = [post(f"Transfer-Encoding: {t}") for t in ("xchunked", "chunked, chunked", "identity", "gzip, chunked", "chunked;q=1", "chunked\x0b", "", "chunked, identity")]
+    codings += [post("Transfer-Encoding : chunked"), post("Transfer-Encoding:\r\n chunked"), post("Transfer-Encoding: chunked", "Transfer-Encoding: identity"), post("Transfer-Encoding\x00: chunked")]
+    fields = [post(f) for f in ("no colon", ": x", "X : y", "X: a\rb", "X: a\nHost: evil.test", "X: a\x00b", "X: a\r\n Host: evil.test", "Host: evil.test", "X\x7f: y", "(x): y")]
+    fields += ["GET / HTTP/1.1\r\n Host: NAME\r\n\r\n", "GET / HTTP/1.1\nHost: NAME\n\n", "GET / HTTP/1.1\r\n\r\n"]
+    firsts = [get(l) for l in ("GET  / HTTP/1.1", "GET / HTTP/1.1 ", " GET / HTTP/1.1", "GET / HTTP/1.10", "GET / HTTP/2.0", "GET / http/1.1", "GET /\x01 HTTP/1.1", "GET\t/ HTTP/1.1", "GET /a b HTTP/1.1", "GET /",
+              "GET http://evil.test/ HTTP/1.1", "GET http://NAME@evil.test/ HTTP/1.1", "GET http:evil.test/ HTTP/1.1", "GET evil.test/ HTTP/1.1", "G@T / HTTP/1.1", "CONNECT evil.test:443 HTTP/1.1", "CONNECT NAME:443 HTTP/1.1")]
+    hosts = [get(h="Host: " + h) for h in ("NAME@evil.test", "NAME, evil.test", "NAME:80:80", "NAME/evil", "NAME evil.test", "NAME\x00.evil.test", "NAME\u3002", "NAME.", "NAME..", ".NAME", "[NAME]", "evil.test#NAME", "NAME%00", "NAME:80x", "NAME:-1", "NAME:123456", "[NAME]:80", "[::1]NAME", "")]
+    chunked = [chunks(t) for t in ("0x5\r\nhello\r\n0\r\n\r\n", "+5\r\nhello\r\n0\r\n\r\n", "5\nhello\r\n0\r\n\r\n", "5\r\nhelloXX0\r\n\r\n", "FFFFFFFFFFFFFFFFF\r\nx", "-1\r\nx", "\r\nx", "5\rhello\r\n0\r\n\r\n", "5;a\nb\r\nhello\r\n0\r\n\r\n", "g\r\nx")]
+    switches = [get(h="Host: NAME\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABk\r\nUpgrade: " + u) for u in ("h2c", "websocket, h2c", "H2C")]
+    all = lengths + codings + fields + firsts + hosts + chunked + switches + ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"]
+    return [v.replace("NAME", host).encode("utf-8") for v in all]
+"""
+
+
+def test_http_that_could_be_read_in_two_ways(w):
+    w.http.seen.clear()
+    with w.create("allow", allow=["api.test:80"]) as b:
+        out = b.python("import socket\nsocket.getaddrinfo('api.test', 80)\n" + HTTP + TWO_WAYS + f"""
+for v in two_ways("api.test"):
+    with socket.create_connection(("{PUBLIC4}", 80), 8) as s:
+        got = b""
+        try:
+            s.sendall(v)
+            while b"\\r\\n\\r\\n" not in got: got += s.recv(4096) or b"ended\\r\\n\\r\\n"
+            print(got[:60], v)
+        except OSError as e:
+            if type(e) is not ConnectionResetError: print(e, v)
+print("all")""")
+        assert out == "all", out
+    assert set(w.http.seen) <= {"api.test"}, w.http.seen
+
+
 def test_raw_names_and_ports(w):
     with w.create("allow", allow=["api.test:7/raw", "other.test:7"]) as b:
         out = b.python("import socket\nfor n in ('api.test', 'other.test'): socket.getaddrinfo(n, 1)\n" + CONNECT +

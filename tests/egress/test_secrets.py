@@ -5,6 +5,7 @@ import subprocess
 import urllib.parse
 
 import world
+from test_names import TWO_WAYS
 from upstream import Upstream, aws_signature, openers
 from world import CAISSON, Box, until
 
@@ -174,7 +175,8 @@ def test_secret_goes_nowhere_else(w):
     with Set(w, methods=["GET"], paths=["/v1"]) as t:
         t.ask("auth = dict(Authorization='Bearer ' + K)\n"
               "assert ask(**auth)[0] == 200\n"
-              "for method, path in (('POST', '/v1/x'), ('GET', '/v10'), ('GET', '/'), ('GET', '/v1/../x'), ('GET', '/v1/%2e%2e/x'), ('GET', '/v1//x')):\n"
+              "for method, path in (('POST', '/v1/x'), ('GET', '/v10'), ('GET', '/'), ('GET', '/v1/../x'), ('GET', '/v1/%2e%2e/x'), ('GET', '/v1//x'),\n"
+              "                     ('GET', '/v1/%252e%252e/x'), ('GET', '/v1/%2E%2e%2fx'), ('GET', '/v1/..;/x'), ('GET', '/v1/%zz')):\n"
               "    s, h, b = ask(method, path, **auth); assert s == 403 and 'secret' in b, (method, path, s, b)\n"
               "s, h, b = ask(Authorization='Bearer caisson-placeholder-' + '0' * 64); assert s == 403, (s, b)\n"
               # another host is not opened: it shows its own certificate, and gets what the sandbox has
@@ -183,7 +185,7 @@ def test_secret_goes_nowhere_else(w):
         assert [h.split("\r\n")[0] for h in t.up.heads] == ["GET /v1/x HTTP/1.1"] * 2
         assert t.up.field("Authorization", 1) == "Bearer " + t.made["placeholder"]
         lines = lambda kind: [x for x in w.request("GET", f"/v1/audit?type={kind}&sandbox={t.box.id}")[1]["items"]]
-        assert until(lambda: len(lines("secret.denied")) == 7), lines("secret.denied")
+        assert until(lambda: len(lines("secret.denied")) == 11), lines("secret.denied")
         denied, used = lines("secret.denied")[0], lines("secret.used")
         assert (denied["id"], denied["name"], denied["port"], denied["method"]) == (t.made["id"], "api.test", 8443, "POST") and denied["reason"], denied
         assert len(used) == 1 and used[0]["path"] == "/v1/x" and CANARY not in repr(used + [denied]), used
@@ -250,6 +252,21 @@ def test_secret_names_must_agree(w):
                     "    except OSError as e: return 'down'\n"
                     "print(hello('api.test'), hello('other.test'), hello(None))")
         assert out == "up down down", out
+
+
+def test_secret_and_http_that_could_be_read_in_two_ways(w):
+    with Set(w) as t:
+        out = t.ask(TWO_WAYS + "import socket\nx = ssl.create_default_context()\nn = 0\n"
+                    "for v in two_ways('api.test:8443'):\n"
+                    "    with x.wrap_socket(socket.create_connection(('api.test', 8443), 20), server_hostname='api.test') as s:\n"
+                    "        try:\n"
+                    "            s.sendall(v.replace(b'\\r\\n', b'\\r\\nAuthorization: Bearer ' + K.encode() + b'\\r\\n', 1)); got = s.recv(4096); n += 1\n"
+                    "        except (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError): got = b''\n"
+                    "        if got[9:12] not in (b'', b'400', b'421', b'501', b'505'): print(got[:80], v)\n"
+                    "print('all' if n > 60 else n)")
+        assert out == "all", out
+        assert not [h for h in t.up.heads if "Transfer-Encoding: chunked" not in h or "evil" in h], t.up.heads
+        assert t.ask("print(ask(Authorization='Bearer ' + K)[0])") == "200"
 
 
 def test_secret_of_a_host_that_is_not_who_it_says(w):
