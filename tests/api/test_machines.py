@@ -100,6 +100,12 @@ def test_children_of_a_fork_know_what_goes_on_in_them(client):
     assert state(second, talks)["state"] == "running" and out(second, talks) == out(box, talks) == "before\n"
 
 
+def test_what_is_too_small_for_a_machine_is_the_request_s_fault(client):
+    for resources in ({"memory_mib": 127}, {"disk_mib": 15}, {"disk_mib": 4}, {"disk_mib": 1}):
+        r = client.post("/v1/sandboxes", {**KIND, "resources": resources})
+        assert r.status == 422 and "128 MiB of memory and a disk of 16 MiB" in r.error["message"], (resources, r)
+
+
 def test_out_of_memory_is_told_as_that(client):
     box = new(client)
     url = f"/v1/sandboxes/{box['id']}/runs"

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BEAT_MS = 10000, SPARE_REST_MS = 1000 };
+enum { MEMORY_MIN_MIB = 128, DISK_MIN_MIB = 16 /* of less, mke2fs makes no journal */, BEAT_MS = 10000, SPARE_REST_MS = 1000 };
 
 static struct vm *of(struct boundary *b)
 {
@@ -42,8 +42,8 @@ static int check_spec(const struct vm *v, const struct boundary_spec *s, struct 
 
 	if (!vmdir_id_valid(s->id) || strlen(hex) != 64 || strspn(hex, "0123456789abcdef") != 64)
 		return err_set(e, ERR_INVALID, EINVAL, "not a sandbox id, or not an image's digest");
-	if (s->resources.memory_mib < 128)
-		return err_set(e, ERR_UNSUPPORTED, EINVAL, "a virtual machine needs 128 MiB of memory");
+	if (s->resources.memory_mib < MEMORY_MIN_MIB || s->resources.disk_mib < DISK_MIN_MIB)
+		return err_set(e, ERR_UNSUPPORTED, EINVAL, "a virtual machine needs %d MiB of memory and a disk of %d MiB", MEMORY_MIN_MIB, DISK_MIN_MIB);
 	return v->volumes ? 0 : boundary_no_volumes(s, e);
 }
 
