@@ -26,6 +26,7 @@ struct build {
 	unsigned char (*keys)[32]; /* layer.c */
 	size_t kept;              /* steps that the layer holds as which it begins */
 	bool layers;              /* they are kept */
+	unsigned layers_missed;   /* could not be kept */
 	struct pairs base, env; /* of the image; of ENV */
 	struct pairs args;	/* of ARG */
 	const char *cwd, *user; /* of the step under way; they point into f */

@@ -3,7 +3,8 @@
  * begins as the longest such layer, and of those steps only tells.
  *
  * A layer is not taken between two COPYs: they share what was brought in for them. None is kept of a build whose steps can see more than
- * the text says, which is one with volumes or secrets. Whatever goes wrong with a layer, the build goes on without. */
+ * the text says, which is one with volumes or secrets. Whatever goes wrong with a layer, the build goes on without it; after
+ * the second one that could not be taken, none is tried any more. */
 #include "dialect/daytona/build_int.h"
 
 #include <openssl/sha.h>
@@ -176,8 +177,8 @@ static void on_kept(void *ctx, const struct err *e, const struct snapshot_view *
 
 	(void)v;
 	if (e && e->kind != ERR_CONFLICT) { /* conflict: another build was faster */
-		log_warn("sandbox=%s msg=\"no more layers of this build are kept: %s\"", b->sandbox, e->message);
-		b->layers = false;
+		b->layers = e->kind == ERR_UNAVAILABLE && ++b->layers_missed < 2;
+		log_warn("sandbox=%s msg=\"%s of this build is not kept: %s\"", b->sandbox, b->layers ? "a layer" : "what else the steps make", e->message);
 	}
 	make_room(b);
 	build_next(b);
