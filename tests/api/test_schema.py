@@ -64,7 +64,7 @@ max-examples = {os.environ.get("CAISSON_SCHEMA_EXAMPLES", "3")}
     command = [str(pathlib.Path(sys.executable).parent / "schemathesis"), "--config-file", str(config), "run", str(SPEC), "--url", f"http://{client.host}:{client.port}",
                "-H", "X-API-Key: " + client.key, "--phases", "examples,coverage,fuzzing", "--checks",
                "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,negative_data_rejection",
-               "--request-timeout", "20", "--generation-deterministic", "--no-color", "--max-failures", "20"]
+               "--request-timeout", str(20 * PATIENCE), "--generation-deterministic", "--no-color", "--max-failures", "20"]
     for name in EXCLUDED + ["deleteSandbox", "stopSandbox", "pauseSandbox"]:
         command += ["--exclude-operation-id", name]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_folder, timeout=380 * PATIENCE)

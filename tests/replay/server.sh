@@ -3,6 +3,9 @@ root=$(cd "$here/../.." && pwd)
 bin=${CAISSON_BIN:-${CAISSON_BUILD:-$root/build}/src/bin/caisson}
 tmp=$(mktemp -d)
 chmod 711 "$tmp" # the server gives up root and must still reach its data
+patience=1 # machines may be emulated
+[ "${CAISSON_TEST_BOUNDARY:-process}" = process ] || patience=10
+export TEST_PATIENCE=$patience CAISSON_ACCELERATOR="${CAISSON_ACCELERATOR:-emulated}"
 server=
 tidy() {
 	[ -z "$server" ] || { kill -TERM "$server" 2>/dev/null || :; wait "$server" 2>/dev/null || :; }

@@ -1,4 +1,5 @@
 """HTTP/1.1 and WebSocket framing, as little as recording and replaying need."""
+import os
 import socket
 
 
@@ -67,6 +68,6 @@ def frame(first, data, masked):
 
 
 def connect(host, port):
-    s = socket.create_connection((host, port), 60)
+    s = socket.create_connection((host, port), 60 * int(os.environ.get("TEST_PATIENCE", 1)))
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return s
