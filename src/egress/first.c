@@ -136,6 +136,33 @@ void first_server_says(struct flow *f, const uint8_t *p, size_t n)
 	}
 }
 
+static bool is_blank(uint8_t c)
+{
+	return c == ' ' || c == '\t';
+}
+
+/* Is what the parser refuses another protocol, or something that servers could read as HTTP all the same? By its first line: one that says HTTP,
+ * or that a path stands in behind a word. What is no text ends it, so that nobody waits for more of a protocol that has no lines. */
+static enum first judge_other(const uint8_t *p, size_t n, const char **ret_reason)
+{
+	static const char lenient[] = "HTTP that could be read in two ways";
+	size_t at = 0, end, word;
+
+	while (at < n && (p[at] == '\r' || p[at] == '\n' || is_blank(p[at])))
+		at++;
+	for (end = at; end < n && (p[end] >= 0x20 || p[end] == '\t') && p[end] != 0x7f; end++)
+		if (end - at >= 4 && p[end] == '/' && str_eq_nocase((struct str){ (const char *)p + end - 4, 4 }, STR("http")))
+			return refuse(ret_reason, lenient);
+	for (word = at; word < end && !is_blank(p[word]); word++)
+		;
+	size_t next = word;
+	while (next < end && is_blank(p[next]))
+		next++;
+	if (word > at && next > word && next < end && p[next] == '/')
+		return refuse(ret_reason, lenient);
+	return end == n ? FIRST_WAIT : FIRST_PASS;
+}
+
 /* Does it begin as HTTP does? Without taking anything: the same bytes are followed when they are sent on. */
 static enum first judge_http(struct flow *f, const uint8_t *p, size_t n, const char **ret_reason)
 {
@@ -150,7 +177,7 @@ static enum first judge_http(struct flow *f, const uint8_t *p, size_t n, const c
 	else if (ev == HTTP_ERROR && f->by_name)
 		v = refuse(ret_reason, "neither TLS nor HTTP; a rule may end in /raw");
 	else if (ev == HTTP_ERROR)
-		v = FIRST_PASS;
+		v = judge_other(p, n, ret_reason);
 	else if (ev == HTTP_HEAD)
 		v = FIRST_PASS;
 	if (ev == HTTP_HEAD) {

@@ -282,6 +282,27 @@ def test_denied_names_in_public(w):
         assert a in REFUSED and c in REFUSED and d == "open", out
 
 
+def test_denied_names_in_http_that_is_none(w):
+    """What our parser refuses and some server reads all the same is not taken for another protocol; and those are."""
+    with w.create("public", deny=["other.test"]) as b:
+        out = b.python(TWO_WAYS + rf"""
+import socket
+def pass_or_not(v):
+    with socket.create_connection(("{OTHER4}", 7), 8) as s:
+        try:
+            s.sendall(v)
+            return s.recv(4096) == v[:4096]
+        except OSError as e:
+            return None if type(e) is not ConnectionResetError else False
+more = [b"GET / HTTP/1.1\nHost: other.test\n\n", b"FOO / HTTP/1.1\nHost: other.test\n\n", b"\n\nGET / HTTP/1.1\nHost: other.test\n\n", b"get / http/1.1\nHost: other.test\n\n", b"GET\t/ HTTP/1.1\r\nHost: other.test\r\n\r\n"]
+print([v for v in two_ways("other.test") + more if b"Host: \r" not in v and pass_or_not(v) is not False])  # (that one names nothing)
+print([v for v in (b"SSH-2.0-x\r\n", b"\0\1binary", b"*1\r\n$4\r\nPING\r\n", b"NICK x\r\nUSER x\r\n", b"AMQP\0\0\x09\1", b"\x16binary", b"GET key\r\n") if not pass_or_not(v)])""").split("\n")
+        assert out == ["[]", "[]"], out
+    with w.create("public", permissions=["deny method:POST other.test"]) as b:  # whose address it knows from elsewhere
+        out = b.python(HTTP + f"print(*[http('{OTHER4}', r) for r in (b'POST / HTTP/1.1\\nHost: other.test\\n\\n', b'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n')])")
+        assert out == "['refused'] ['refused']", out
+
+
 def test_questions_have_a_rate(w):
     w.names.asked.clear()
     with w.create("public") as b:
