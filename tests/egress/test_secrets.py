@@ -171,6 +171,24 @@ def test_secret_in_basic_query_and_fields(w):
         assert len(t.up.heads) == 3  # what was refused was not sent
 
 
+def test_secret_in_disguise_or_beside_another(w):
+    """What is not the placeholder letter by letter is not replaced; beside a value of ours there is none of the sandbox's."""
+    with Set(w, headers=["Authorization"], query=["key"], basic=True) as t:
+        t.ask("import base64\n"
+              "def twice(*fields):\n"
+              "    c = http.client.HTTPSConnection('api.test', 8443, timeout=20); c.putrequest('GET', '/v1/x')\n"
+              "    for n, v in fields: c.putheader(n, v)\n"
+              "    c.endheaders(); r = c.getresponse(); return r.status, r.read().decode()\n"
+              "for other in ('mine', 'Bearer ' + K, 'Basic ' + base64.b64encode(b'me:x').decode()):\n"
+              "    for fields in ((('Authorization', 'Bearer ' + K), ('authorization', other)), (('AUTHORIZATION', other), ('Authorization', 'Bearer ' + K))):\n"
+              "        s, b = twice(*fields); assert s == 400 and 'second field' in b, (fields, s, b)\n"
+              "for odd in ('%63' + K[1:], K.upper(), K[:-1], K[:30] + '+' + K[30:], K.replace('-', '%2D')):\n"
+              "    s, h, b = ask(path='/v1/q?key=' + odd); assert s == (403 if odd == K[:-1] or '+' in odd else 200), (odd, s, b)\n"
+              "assert ask(Authorization='Bearer ' + base64.b64encode(K.encode()).decode())[0] == 200\n"
+              "assert ask(method='POST', body=K, X_Other='x')[0] == 200\n")
+        assert t.up.heads and not [h for h in t.up.heads if CANARY in h] and not [b for b in t.up.bodies if CANARY.encode() in b], t.up.heads
+
+
 def test_secret_goes_nowhere_else(w):
     with Set(w, methods=["GET"], paths=["/v1"]) as t:
         t.ask("auth = dict(Authorization='Bearer ' + K)\n"
