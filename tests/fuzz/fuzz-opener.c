@@ -1,5 +1,5 @@
 /* What passes between the two sides of an opened connection, without the TLS around it. The first byte says which protocol; then pieces follow: a
- * byte whose lowest bit says from which side (or, with the next one set, that somebody answers for what has waited longest: the third says how), a byte of length, and its bytes. Whatever they are: nothing grows without bound, nothing is kept
+ * byte whose lowest bit says from which side (or, with the next one set, that somebody answers for what has waited longest: the third says how; with the fourth, that the host is silent for a while), a byte of length, and its bytes. Whatever they are: nothing grows without bound, nothing is kept
  * when the connection is gone, and no answer tells the value. */
 #include "../opened.h"
 
@@ -74,6 +74,13 @@ static void answer(struct conn *c, bool allowed)
 	hear(c->o);
 }
 
+static void silence(struct conn *c)
+{
+	if (c->state == CONN_OPEN && (c->http2 ? http2_idle(c, UINT64_MAX) : http1_idle(c, UINT64_MAX)))
+		run(c);
+	hear(c->o);
+}
+
 static void feed(struct conn *c, bool server, const void *p, size_t n)
 {
 	struct side *s = server ? &c->server : &c->client;
@@ -109,7 +116,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	for (size_t at = 1; at + 2 <= size;) {
 		size_t n = MIN((size_t)data[at + 1], size - at - 2);
-		if (data[at] & 2)
+		if ((data[at] & 10) == 10)
+			silence(c);
+		else if (data[at] & 2)
 			answer(c, data[at] & 4);
 		else
 			feed(c, data[at] & 1, data + at + 2, n);

@@ -527,6 +527,8 @@ static bool turn(struct run *r)
 		moved |= peer_takes(p);
 	}
 	moved |= daemon_runs(r, false);
+	if (r->c->state == CONN_OPEN && one_in(r, 50) && http2_idle(r->c, UINT64_MAX))
+		r->event = moved = true;
 	if (r->event && !later(r)) {
 		r->event = false;
 		opener_runs(r);
