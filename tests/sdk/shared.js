@@ -56,10 +56,12 @@ async function network() {
   try {
     equal(settings(box), [false, '192.168.0.0/16,10.0.0.0/24', 'example.com,*.daytona.io'])
     await box.updateNetworkSettings({ networkBlockAll: true })
-    equal(settings(box), [true, undefined, undefined])
+    equal(settings(box), [true, undefined, 'example.com,*.daytona.io'])
     equal((await sh(box, reach)).trim(), '101') // ENETUNREACH
     await box.updateNetworkSettings({ networkBlockAll: false })
-    equal([settings(box), (await sh(box, reach)).trim() !== '101'], [[false, undefined, undefined], true])
+    equal([settings(box), (await sh(box, reach)).trim() !== '101'], [[false, undefined, 'example.com,*.daytona.io'], true])
+    await box.updateNetworkSettings({ domainAllowList: '' })
+    equal(settings(box), [false, undefined, undefined])
     await fails(() => box.updateNetworkSettings({ domainAllowList: '10.0.0.0/8' }), 'not a name')
     await fails(() => box.updateNetworkSettings({ networkAllowList: 'example.com' }), 'not an address range')
     const name = 'js-' + tag
