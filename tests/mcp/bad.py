@@ -8,6 +8,7 @@ import urllib.parse
 
 where = urllib.parse.urlparse(os.environ["MCP_URL"])
 KEY = os.environ["MCP_KEY"]
+PATIENCE = int(os.environ.get("TEST_PATIENCE", 1))
 
 
 def check(name, condition, shown=""):
@@ -15,7 +16,7 @@ def check(name, condition, shown=""):
 
 
 def ask(body, method="POST", path="/mcp", session=None, key=KEY, version=None):
-    c = http.client.HTTPConnection(where.hostname, where.port, timeout=30)
+    c = http.client.HTTPConnection(where.hostname, where.port, timeout=30 * PATIENCE)
     headers = {"Content-Type": "application/json"}
     if key:
         headers["Authorization"] = "Bearer " + key
@@ -80,7 +81,7 @@ check("it ends by path", ask(None, method="DELETE", path="/mcp/sessions/" + own)
 check("and then is gone", ask(message("ping"), path="/mcp/sessions/" + own)[0] == 404)
 
 # A key of another tenant sees neither session nor sandbox.
-c = http.client.HTTPConnection(where.hostname, where.port, timeout=30)
+c = http.client.HTTPConnection(where.hostname, where.port, timeout=30 * PATIENCE)
 c.request("POST", "/v1/keys", json.dumps({"name": "other", "tenant": "other"}), {"Authorization": "Bearer " + KEY})
 other = json.loads(c.getresponse().read())["key"]
 status, body, _ = ask(message("tools/call", {"name": "create_sandbox", "arguments": {}}), session=session)
@@ -98,7 +99,7 @@ with concurrent.futures.ThreadPoolExecutor() as pool:
         if not r["result"]["isError"]:
             break
     check("delete during a call", ask(None, method="DELETE", session=session)[0] == 204)
-    body = slow.result(30)[1]
+    body = slow.result(30 * PATIENCE)[1]
     check("the call is told", body["result"]["isError"], body)
 check("the session is gone", ask(message("ping"), session=session)[0] == 404)
 
@@ -113,7 +114,7 @@ for s in last + [theirs]:
 
 # stdio: what is no message is answered in the same form.
 p = subprocess.run([os.environ["CAISSON"], "mcp"], input=b'{\n\n[]\n{"jsonrpc":"2.0","id":4,"method":"ping"}\n' + b"x" * (17 << 20) + b"\n" + b'{"jsonrpc":"2.0","id":5,"method":"ping"}\n',
-                   capture_output=True, timeout=60)
+                   capture_output=True, timeout=60 * PATIENCE)
 lines = [json.loads(line) for line in p.stdout.splitlines()]
 check("stdio: bad lines", p.returncode == 0 and sorted(m["error"]["code"] for m in lines if m["id"] is None) == [-32700, -32700, -32600], (p, lines))
 check("stdio: no session yet", {m["id"] for m in lines if m["id"]} == {4, 5} and all("initialize" in m["error"]["message"] or "session" in m["error"]["message"] for m in lines if m["id"]), lines)

@@ -77,7 +77,12 @@ static void put_hello(struct ask *a, bool led_up)
 
 static void on_timer(uv_timer_t *t)
 {
-	fail(t->data, ETIMEDOUT, "no answer");
+	struct ask *a = t->data;
+	struct err e;
+
+	(void)err_set(&e, ERR_UNAVAILABLE, ETIMEDOUT, "the virtual machine's guest has not answered within %llu seconds: is this host too busy? Try again",
+		      (unsigned long long)a->what.timeout_ms / 1000);
+	end(a, &e);
 }
 
 /* A first hello that was heard and not answered yet does no harm: what we ask comes behind the second one. */
