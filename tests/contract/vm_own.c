@@ -7,6 +7,10 @@
 
 #include "vm_own.h"
 
+#include "boundary/vm/vmdir.h"
+#include "boundary/vm/vmm.h"
+#include "sys/process.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -493,6 +497,30 @@ static void first_template(char ret[static TEMPLATE_NAME + 1])
 	closedir(d);
 }
 
+/* The daemon was killed when a machine's process was there and not written down yet: no later one can find it, and with its folder it goes. */
+static void one_that_was_not_written_down_goes_too(void **state)
+{
+	(void)state;
+	char id[37];
+	pid_t pid;
+
+	random_uuid(id);
+	assert_true(own_create(id));
+	auto_free char *folder = xasprintf("%s/%s", own.host.data, id);
+	auto_fd int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	auto_free char *record = vmdir_read(dir, "vmm");
+	assert_non_null(record);
+	auto_fd int pidfd = vmm_find(record, &pid);
+	assert_true(pidfd >= 0);
+	vm_host_close(&own.host, own.b);
+	assert_int_equal(unlinkat(dir, "vmm", 0), 0);
+	own_open_boundary();
+	assert_false(process_ended(pidfd));
+	assert_true(own_destroy(id));
+	assert_true(process_ended(pidfd));
+	assert_int_equal(faccessat(AT_FDCWD, folder, F_OK, 0), -1);
+}
+
 /* Which one is being made. */
 static bool being_made(char ret[static TEMPLATE_NAME + 1])
 {
@@ -611,6 +639,7 @@ int main(void)
 		cmocka_unit_test(a_flooded_line_costs_its_own_sandbox),
 		cmocka_unit_test(a_damaged_template_is_not_used),
 		cmocka_unit_test(a_start_needs_no_template),
+		cmocka_unit_test(one_that_was_not_written_down_goes_too),
 		cmocka_unit_test(a_changed_kernel_makes_another_template),
 	};
 	int rc = vm_host_init(&own.host);

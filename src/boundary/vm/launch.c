@@ -338,6 +338,15 @@ static void by_warden_swept(struct launcher *base, const char *id, swept_fn done
 	submit(of(base), c, MACHINE_END, id);
 }
 
+static void by_warden_end(struct launcher *base, const char *id, told_fn done, void *ctx)
+{
+	struct call *c = xcalloc(1, sizeof *c);
+
+	c->told = done;
+	c->ctx = ctx;
+	submit(of(base), c, MACHINE_END, id);
+}
+
 static void by_warden_network(struct launcher *base, const char *id, bool on, told_fn done, void *ctx)
 {
 	struct call *c = xcalloc(1, sizeof *c);
@@ -390,7 +399,7 @@ struct launcher *launcher_warden(uv_loop_t *loop, int fd)
 {
 	struct by_warden *b = xcalloc(1, sizeof *b);
 
-	b->base = (struct launcher){ .start = by_warden_start, .kill = by_warden_kill, .swept = by_warden_swept, .network = by_warden_network, .memory = by_warden_memory, .free = by_warden_free };
+	b->base = (struct launcher){ .start = by_warden_start, .kill = by_warden_kill, .swept = by_warden_swept, .end = by_warden_end, .network = by_warden_network, .memory = by_warden_memory, .free = by_warden_free };
 	b->fd = fd;
 	b->handles = 2;
 	uv_poll_init(loop, &b->poll, fd);

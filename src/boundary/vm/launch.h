@@ -38,6 +38,9 @@ struct launcher {
 	void (*kill)(struct launcher *, const char *id, int pidfd);
 	/* After its end: done is called when nothing of it is left on the host but what it was given, later or before this returns. */
 	void (*swept)(struct launcher *, const char *id, swept_fn done, void *ctx);
+	/* Whatever there is of that id: killed and taken away, also what a former daemon had started and not written down. done is called once, when nothing is
+	 * left of it, later or before this returns. */
+	void (*end)(struct launcher *, const char *id, told_fn done, void *ctx);
 	/* Of one that runs and has a tap: from now on in a gate, or not. done is called once, later or before this returns. */
 	void (*network)(struct launcher *, const char *id, bool on, told_fn done, void *ctx);
 	/* Of one that stands still: the pages of its memory that are no longer those of `base`, the file that it began with, into `to`, of the

@@ -144,6 +144,32 @@ static bool is_ephemeral(const struct vm *v, const char *id)
 	return dir >= 0 && faccessat(dir, "ephemeral", F_OK, 0) == 0;
 }
 
+/* What nobody knows a process of. All the same there may be one: of a daemon that was killed before it had written it down. */
+struct remains {
+	struct vm *vm;
+	char id[40];
+	bool remove;
+	struct waiting w;
+};
+
+static void on_remains_ended(void *ctx, const struct err *why)
+{
+	struct remains *r = ctx;
+	struct err e;
+
+	machine_tell(&r->w, why ? why : r->remove && vmdir_remove(r->vm->data, r->id, &e) < 0 ? &e : NULL);
+	free(r);
+}
+
+static void end_remains(struct vm *v, const char *id, bool remove, boundary_done_fn done, void *ctx)
+{
+	struct remains *r = xcalloc(1, sizeof *r);
+
+	*r = (struct remains){ .vm = v, .remove = remove || is_ephemeral(v, id), .w = { done, ctx } };
+	snprintf(r->id, sizeof r->id, "%s", id);
+	v->qemu.launcher->end(v->qemu.launcher, r->id, on_remains_ended, r);
+}
+
 static void stop(struct boundary *b, const char *id, bool remove, boundary_done_fn done, void *ctx)
 {
 	struct vm *v = of(b);
@@ -158,8 +184,7 @@ static void stop(struct boundary *b, const char *id, bool remove, boundary_done_
 		(void)machine_adopt(v, id); /* one that a former daemon has left running */
 	struct machine *m = machine_find(v, id);
 	if (!m) {
-		bool gone = remove || is_ephemeral(v, id);
-		done(ctx, gone && vmdir_remove(v->data, id, &e) < 0 ? &e : NULL);
+		end_remains(v, id, remove, done, ctx);
 		return;
 	}
 	struct waiting *w = remove ? &m->destroy : &m->stop;

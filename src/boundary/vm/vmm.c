@@ -38,10 +38,8 @@ int vmm_find(const char *record, pid_t *ret_pid)
 
 void vmm_end_unfinished(struct launcher *l, int dir)
 {
-	auto_free char *record = vmdir_read(dir, "vmm"), *id = vmdir_read(dir, "id");
-	pid_t pid;
-	auto_fd int pidfd = record && id ? vmm_find(record, &pid) : -ESRCH;
+	auto_free char *id = vmdir_read(dir, "id"); /* written before there was a process */
 
-	if (pidfd >= 0)
-		l->kill(l, id, pidfd);
+	if (id)
+		l->kill(l, id, -EBADF);
 }
