@@ -165,7 +165,7 @@ struct core {
 	struct grant *grants;
 	struct taking *takings;
 	struct image_hold *image_holds;
-	uint64_t next_seq, next_event, swept_event;
+	uint64_t next_seq, next_event, swept_event, swept_ms;
 	size_t running;
 	size_t creating;  /* creates that callers are waiting for */
 	struct pool *pool;
@@ -302,6 +302,7 @@ void pool_refill(struct core *c); /* in a quiet moment, or at once when few are 
 void pool_close_handle(struct core *c, uv_close_cb closed); /* after the drain; its handle's data is the core */
 bool pool_exit(struct core *c, const char *id, const char *reason); /* false: it is none of the pool */
 void pool_sweep(struct core *c);
+void pool_excuse(struct core *c, uint64_t ms); /* what is waited for has that much longer */
 void pool_drain(struct core *c, void (*done)(void *ctx), void *ctx); /* for good */
 
 /* create.c: what a boundary is asked for when it is to make one; all but id and host name. Borrows from all. */

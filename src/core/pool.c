@@ -622,6 +622,15 @@ void core_pool_each(struct core *c, void (*each)(void *ctx, const struct pool_vi
 
 /* --- time --- */
 
+void pool_excuse(struct core *c, uint64_t ms)
+{
+	struct shape *s;
+
+	DL_FOREACH (c->pool->shapes, s)
+		if (s->spares && s->spares->prev->deadline_ms)
+			s->spares->prev->deadline_ms += ms;
+}
+
 void pool_sweep(struct core *c)
 {
 	struct shape *s, *next;

@@ -8,13 +8,15 @@
 
 const char ask_zeros[GUEST_PAYLOAD_MAX + GUEST_HEAD];
 
-enum { NOISE_MAX = 4 * 1024 * 1024, CHUNK = 64 * 1024, REQUEST_MAX = 64 * 1024, SOON_MS = 2000 };
+enum { NOISE_MAX = 4 * 1024 * 1024, CHUNK = 64 * 1024, REQUEST_MAX = 64 * 1024, SOON_MS = 2000,
+       STOOD_STILL_MS = 1000 /* a timer that late: we did not run, and the guest likely neither */ };
 
 struct ask {
 	uv_poll_t poll;
 	uv_timer_t timer;
 	int fd, handles;
-	bool synced, asked, over;
+	bool synced, asked, over, excused;
+	uint64_t due_ms;
 	size_t noise;
 	struct buf in, out;
 	struct guest_assembly message;
@@ -75,11 +77,24 @@ static void put_hello(struct ask *a, bool led_up)
 	(void)guest_frame_put(&a->out, GUEST_HELLO, 0, GUEST_HELLO_ID, (struct str){ version, sizeof version });
 }
 
+static void on_timer(uv_timer_t *t);
+
+static void await_answer(struct ask *a)
+{
+	a->due_ms = now_ms() + a->what.timeout_ms;
+	uv_timer_start(&a->timer, on_timer, a->what.timeout_ms, 0);
+}
+
 static void on_timer(uv_timer_t *t)
 {
 	struct ask *a = t->data;
 	struct err e;
 
+	if (now_ms() - a->due_ms > STOOD_STILL_MS && !a->excused) {
+		a->excused = true; /* once: it is never waited for without end */
+		await_answer(a);
+		return;
+	}
 	(void)err_set(&e, ERR_UNAVAILABLE, ETIMEDOUT, "the virtual machine's guest has not answered within %llu seconds: is this host too busy? Try again",
 		      (unsigned long long)a->what.timeout_ms / 1000);
 	end(a, &e);
@@ -90,7 +105,7 @@ static void on_soon(uv_timer_t *t)
 {
 	struct ask *a = t->data;
 
-	uv_timer_start(&a->timer, on_timer, a->what.timeout_ms, 0);
+	await_answer(a);
 	if (a->asked)
 		return;
 	put_hello(a, true);
@@ -210,7 +225,7 @@ struct ask *ask_new(uv_loop_t *loop, int fd, const struct ask_what *w, ask_done_
 	if (w->lead == ASK_PERHAPS_HALF_SAID)
 		uv_timer_start(&a->timer, on_soon, SOON_MS, 0);
 	else
-		uv_timer_start(&a->timer, on_timer, w->timeout_ms, 0);
+		await_answer(a);
 	send_what_is_there(a);
 	return a;
 }

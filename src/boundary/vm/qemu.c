@@ -23,7 +23,7 @@ struct qemu {
 	uv_poll_t poll;
 	uv_timer_t beat;
 	unsigned handles, unanswered;
-	uint64_t restore_by_ms;
+	uint64_t restore_by_ms, beat_at_ms;
 	bool launching, restoring, sweeping, killed, freed;
 	bool incoming, tap, link; /* of its launch */
 	struct monitor *monitor;
@@ -198,6 +198,11 @@ static void on_beat(uv_timer_t *t)
 {
 	struct qemu *q = t->data;
 
+	/* A beat that comes much too late: we did not run, and QEMU likely neither, so it has not had that time. */
+	uint64_t since = now_ms() - q->beat_at_ms;
+	q->beat_at_ms = now_ms();
+	if (since > 2 * q->host->beat_ms)
+		q->restore_by_ms += since;
 	bool late = q->restoring && now_ms() > q->restore_by_ms;
 	if (late || q->unanswered >= BEATS_MISSED) {
 		uv_timer_stop(t);
@@ -275,6 +280,7 @@ static void watch(struct qemu *q, pid_t pid, int pidfd)
 	if (fd < 0)
 		return;
 	q->monitor = monitor_new(q->host->loop, fd, on_event, q);
+	q->beat_at_ms = now_ms();
 	uv_timer_start(&q->beat, on_beat, q->host->beat_ms, q->host->beat_ms);
 }
 
