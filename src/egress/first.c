@@ -145,6 +145,7 @@ static bool is_blank(uint8_t c)
  * or that a path stands in behind a word. What is no text ends it, so that nobody waits for more of a protocol that has no lines. */
 static enum first judge_other(const uint8_t *p, size_t n, const char **ret_reason)
 {
+	enum { METHOD_MAX = 32, LINE_MAX_HTTP = 8192 };
 	static const char lenient[] = "HTTP that could be read in two ways";
 	size_t at = 0, end, word;
 
@@ -160,7 +161,9 @@ static enum first judge_other(const uint8_t *p, size_t n, const char **ret_reaso
 		next++;
 	if (word > at && next > word && next < end && p[next] == '/')
 		return refuse(ret_reason, lenient);
-	return end == n ? FIRST_WAIT : FIRST_PASS;
+	/* Longer ones no server takes for a method, or for a request's first line. */
+	bool may_be = word == end ? end - at <= METHOD_MAX : end - at <= LINE_MAX_HTTP;
+	return end == n && may_be ? FIRST_WAIT : FIRST_PASS;
 }
 
 /* Does it begin as HTTP does? Without taking anything: the same bytes are followed when they are sent on. */
