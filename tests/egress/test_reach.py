@@ -168,7 +168,7 @@ for a in ("10.97.83.1", "{PUBLIC4}", "{LAN4}"):
 
 
 def test_many_connections_and_their_limit(w):
-    with w.create("public") as b:
+    with w.create(network={"mode": "public", "limits": {"connections": 1024}}) as b:
         out = b.python(f"""
 import socket
 held, refused = [], 0
