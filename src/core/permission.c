@@ -20,8 +20,29 @@ struct question {
 	struct question_view view;
 	struct question *next;
 	char run[32];
-	char *rule; /* of a request: the opener's word, which may be older than the rules of now */
+	char *rule; /* its own: the sandbox's change, and are copied whenever anything of it does */
 };
+
+static struct question **find(struct sandbox *s, uint64_t id)
+{
+	struct question **at = &s->questions;
+
+	while (*at && (*at)->id != id)
+		at = &(*at)->next;
+	return at;
+}
+
+static void forget(struct question **at)
+{
+	struct question *q = *at;
+
+	*at = q->next;
+	free((char *)(uintptr_t)q->view.path);
+	free((char *)(uintptr_t)q->view.host);
+	free((char *)(uintptr_t)q->view.method);
+	free(q->rule);
+	free(q);
+}
 
 /* --- rules that change --- */
 
@@ -56,6 +77,18 @@ static int check_change(struct sandbox *s, const struct sandbox_spec *changed, s
 	return rc;
 }
 
+/* Names that nobody has to be asked for any more: the edge has other rules for those who wait. */
+static void forget_unasked(struct sandbox *s)
+{
+	struct question **at = &s->questions;
+
+	while (*at)
+		if ((*at)->view.host && !(*at)->view.method && !reach_asks_for(&s->row.spec, (*at)->view.host))
+			forget(at);
+		else
+			at = &(*at)->next;
+}
+
 void sandbox_set_permissions(struct sandbox *s, char *const *rules, sandbox_done_fn done, void *ctx)
 {
 	bool was_opened = sandbox_is_opened(s);
@@ -77,6 +110,7 @@ void sandbox_set_permissions(struct sandbox *s, char *const *rules, sandbox_done
 	audit_texts(core_audit_begin(s->core, "sandbox.permissions", s->row.tenant, s->row.id), "permissions", s->row.spec.permissions);
 	core_audit_end(s->core);
 	network_tell(s);
+	forget_unasked(s);
 	if (!was_opened && sandbox_is_opened(s))
 		secrets_install(s, done, ctx);
 	else
@@ -84,27 +118,6 @@ void sandbox_set_permissions(struct sandbox *s, char *const *rules, sandbox_done
 }
 
 /* --- what waits --- */
-
-static struct question **find(struct sandbox *s, uint64_t id)
-{
-	struct question **at = &s->questions;
-
-	while (*at && (*at)->id != id)
-		at = &(*at)->next;
-	return at;
-}
-
-static void forget(struct question **at)
-{
-	struct question *q = *at;
-
-	*at = q->next;
-	free((char *)(uintptr_t)q->view.path);
-	free((char *)(uintptr_t)q->view.host);
-	free((char *)(uintptr_t)q->view.method);
-	free(q->rule);
-	free(q);
-}
 
 void permissions_unheard(struct sandbox *s)
 {
@@ -142,10 +155,12 @@ static size_t make_room(struct sandbox *s)
 	return QUESTIONS_MAX - n;
 }
 
-static void add(struct sandbox *s, struct question *q, uint32_t left_ms)
+static void add(struct sandbox *s, struct question *q, const char *rule, uint32_t left_ms)
 {
 	struct question **at = &s->questions;
 
+	q->rule = rule ? xstrdup(rule) : NULL;
+	q->view.rule = q->rule;
 	while (*at)
 		at = &(*at)->next;
 	*at = q;
@@ -167,8 +182,7 @@ void permission_on_ask(void *sandbox, uint64_t id, const struct guest_ask *a)
 	snprintf(q->run, sizeof q->run, "run_%llu", (unsigned long long)a->run);
 	q->view.run = a->run ? q->run : NULL;
 	q->view.path = xstrdup(a->path);
-	q->view.rule = permission_of_guest(s->row.spec.permissions, a->rule);
-	add(s, q, a->left_ms);
+	add(s, q, permission_of_guest(s->row.spec.permissions, a->rule), a->left_ms);
 }
 
 void permission_on_host(struct sandbox *s, const char *text)
@@ -189,8 +203,7 @@ void permission_on_host(struct sandbox *s, const char *text)
 		random_bytes(&q->id, sizeof q->id);
 	while (*find(s, q->id));
 	q->view.host = xstrdup(name);
-	q->view.rule = reach_asks_for(&s->row.spec, name);
-	add(s, q, EDGE_ASK_MS);
+	add(s, q, reach_asks_for(&s->row.spec, name), EDGE_ASK_MS);
 }
 
 void permission_on_method(struct sandbox *s, const struct opener_event *ev)
@@ -199,12 +212,10 @@ void permission_on_method(struct sandbox *s, const struct opener_event *ev)
 		return;
 	struct question *q = xcalloc(1, sizeof *q);
 	q->id = ev->ask;
-	q->rule = xstrdup(ev->rule);
 	q->view.method = xstrdup(ev->method);
 	q->view.host = xstrdup(ev->name);
 	q->view.path = xstrdup(ev->path);
-	q->view.rule = q->rule;
-	add(s, q, OPENER_ASK_MS);
+	add(s, q, ev->rule, OPENER_ASK_MS);
 }
 
 void permission_on_method_end(struct sandbox *s, uint64_t id)

@@ -125,6 +125,24 @@ def test_a_name_that_is_asked_for_is_held(w):
                          ("answered", "a.wild.test", "deny", True)], lines
 
 
+def test_questions_keep_their_rules_whatever_changes(w):
+    with w.create("public", permissions=["ask host:*.wild.test", "ask host:api.test"]) as b:
+        runs = [begin(w, b, RESOLVE + f"print(resolve('{n}'))") for n in ("a.wild.test", "b.wild.test", "api.test")]
+        rules = {"a.wild.test": "ask host:*.wild.test", "b.wild.test": "ask host:*.wild.test", "api.test": "ask host:api.test"}
+        seen = lambda: {q["host"]: q["rule"] for q in questions(w, b)}
+        assert until(lambda: seen() == rules, 30), seen()
+        for i in range(20):
+            assert w.request("PATCH", f"/v1/sandboxes/{b.id}", {"labels": {"n": "x" * i}})[0] == 200
+            assert seen() == rules, (i, seen())
+        assert answer(w, b, waiting(w, b, "a.wild.test"), "allow") == 204 and said(w, b, runs[0]) == "1"
+        del rules["a.wild.test"]
+        assert seen() == rules, seen()
+        # nobody is asked for it any more
+        assert w.request("PATCH", f"/v1/sandboxes/{b.id}", {"permissions": ["ask host:api.test"]})[0] == 200
+        assert list(seen()) == ["api.test"], seen()
+        assert answer(w, b, waiting(w, b, "api.test"), "deny") == 204 and said(w, b, runs[2]) == "gaierror"
+
+
 def test_who_knows_the_address_is_no_further(w):
     """The name that is asked for is looked for in what a connection says first, too."""
     with w.create("public", permissions=["ask host:api.test"]) as b:
