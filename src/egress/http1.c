@@ -305,6 +305,14 @@ bool http1_idle(struct conn *c, uint64_t now)
 	return true;
 }
 
+/* Behind what was kept back of it. */
+static void cut_answer(struct conn *c)
+{
+	if (screen_waits(&c->http1->screen))
+		on_answer_body(c, (struct str){ 0 }, SCREEN_IDLE);
+	opened_cut(c);
+}
+
 static void on_answer_end(struct conn *c)
 {
 	struct http1 *x = c->http1;
@@ -358,7 +366,7 @@ static bool run_answers(struct conn *c)
 		else if (ev == HTTP_END)
 			on_answer_end(c);
 		else if (ev == HTTP_ERROR)
-			opened_cut(c);
+			cut_answer(c);
 		buf_consume(&c->server.in, used);
 		moved = moved || used || ev != HTTP_MORE;
 		if (ev == HTTP_MORE)
@@ -404,7 +412,7 @@ static void on_server_end(struct conn *c)
 		return;
 	}
 	if (!c->server.eof || http_eof(&x->res) != HTTP_END) {
-		opened_cut(c);
+		cut_answer(c);
 		return;
 	}
 	x->last = true;

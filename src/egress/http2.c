@@ -196,17 +196,6 @@ bool http2_sweep(struct http2 *h, uint64_t now)
 	return true;
 }
 
-/* The server has ended its stream: with its answer, or without. */
-static void on_server_left(struct stream *s, uint32_t code)
-{
-	s->closed[SERVER] = true;
-	http2_drop_request(s);
-	if (s->way[SERVER].ended)
-		stop_request(s);
-	else /* half an answer is not to look like a whole one */
-		http2_reset(s, CLIENT, !s->sent ? NGHTTP2_REFUSED_STREAM : code ? code : NGHTTP2_CANCEL);
-}
-
 /* --- data --- */
 
 ssize_t http2_give(nghttp2_session *to, int32_t id, uint8_t *p, size_t n, uint32_t *flags, nghttp2_data_source *source, void *ctx)
@@ -217,6 +206,8 @@ ssize_t http2_give(nghttp2_session *to, int32_t id, uint8_t *p, size_t n, uint32
 	size_t k = MIN(n, w->data.len);
 
 	if (k == 0 && !w->ended) {
+		if (e == SERVER && s->cut)
+			http2_reset(s, CLIENT, s->cut);
 		w->deferred = true;
 		return NGHTTP2_ERR_DEFERRED;
 	}
@@ -276,6 +267,31 @@ bool http2_idle(struct conn *c, uint64_t now)
 		moved = true;
 	}
 	return moved;
+}
+
+/* Behind what was kept back of it, which was waiting for nothing else. */
+static void cut_answer(struct stream *s, uint32_t code)
+{
+	bool waited = screen_waits(&s->screen);
+
+	take_answer(s, (struct str){ 0 }, SCREEN_IDLE);
+	if (waited && s->way[SERVER].data.len && !s->closed[CLIENT]) {
+		s->cut = code;
+		wake(s, SERVER);
+	} else {
+		http2_reset(s, CLIENT, code);
+	}
+}
+
+/* The server has ended its stream: with its answer, or without. */
+static void on_server_left(struct stream *s, uint32_t code)
+{
+	s->closed[SERVER] = true;
+	http2_drop_request(s);
+	if (s->way[SERVER].ended)
+		stop_request(s);
+	else /* half an answer is not to look like a whole one */
+		cut_answer(s, !s->sent ? NGHTTP2_REFUSED_STREAM : code ? code : NGHTTP2_CANCEL);
 }
 
 static void collect(struct stream *s, struct str bytes)

@@ -41,6 +41,7 @@ struct stream {
 	bool closed[2];	   /* has no stream there: any more, or yet */
 	bool sent;	   /* the server may have seen its head */
 	bool told;	   /* the client has been given the whole answer */
+	uint32_t cut;	   /* it is reset with this when it has got what there is of the answer; 0 = no */
 	bool collecting;   /* the body is needed before the head can be signed */
 	struct held *question; /* it waits for somebody's word; what comes meanwhile waits in its way, at most a window */
 	struct screen screen; /* of the answer; kept back, and since then nothing came (0 = no) */
