@@ -89,7 +89,7 @@ static int to_socket(struct relay *r)
 }
 
 /* The daemon's frames are only read when the last one has been passed on: the socket's slowness is the daemon's too. Credit must
- * still be seen then, so reading goes on while there is room in the buffer. */
+ * still be seen then, or both would wait for each other: so reading goes on, which the credit given bounds. */
 static int relay_turn(struct relay *r)
 {
 	bool reading = r->to.n == 0 && !(r->port->eof && r->port->in.len == 0);
@@ -107,6 +107,8 @@ static int relay_turn(struct relay *r)
 	if (p[0].revents & (POLLIN | POLLHUP | POLLERR)) {
 		hold(r);
 		port_fill(r->port);
+		if (want_credit) /* it may be behind data that waits for the program, and the program for it */
+			port_sort(r->port);
 	}
 	if (e == 0 && p[1].revents & (POLLIN | POLLHUP | POLLERR) && p[1].events & POLLIN)
 		e = from_socket(r);

@@ -11,7 +11,7 @@
 enum {
 	OPS_MAX = 512,
 	GRACE_MS = 2000,             /* for a worker whose daemon has gone to tidy up after itself */
-	TO_WORKER_MAX = GUEST_OP_WINDOW + 64 * 1024, /* what credit allows, and the heads */
+	TO_WORKER_MAX = GUEST_OP_WINDOW + 64 * 1024, /* what credit allows, and the heads: small pieces become large ones meanwhile */
 	HIGH = 512 * 1024,           /* the connection holds enough: leave the rest with the workers */
 };
 
@@ -23,6 +23,7 @@ struct op {
 	bool direct, ended;  /* ended: the daemon has its OP_END, or wants none */
 	struct watch w;      /* our end of the socket pair; direct: the connection, watched for its end only */
 	struct buf in, out;  /* from and to the worker */
+	size_t tail;         /* see guest_data_put */
 	struct timer grace;
 };
 
@@ -189,7 +190,12 @@ int op_input(struct guest *g, const struct guest_frame *f)
 	}
 	if (o->out.len + GUEST_HEAD + f->payload.n > TO_WORKER_MAX)
 		return -EPROTO; /* more than its credit */
-	(void)guest_frame_put(&o->out, f->type, f->channel, f->id, f->payload);
+	if (f->type == GUEST_OP_DATA) {
+		(void)guest_data_put(&o->out, &o->tail, f->type, f->id, f->payload);
+	} else {
+		(void)guest_frame_put(&o->out, f->type, f->channel, f->id, f->payload);
+		o->tail = 0;
+	}
 	write_worker(o);
 	op_watch(o);
 	return 0;

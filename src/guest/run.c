@@ -96,7 +96,7 @@ static struct run *run_new(struct guest *g, uint64_t id, const struct guest_run_
 	r->tell.fire = tell_timer;
 	r->timeout_ms = req->timeout_ms;
 	r->started_ms = now_ms();
-	buf_init(&r->in.bytes, GUEST_MESSAGE_MAX);
+	buf_init(&r->in.bytes, GUEST_MESSAGE_MAX + GUEST_STDIN_WINDOW + 1); /* what it begins with, what may follow, a terminal's end of file */
 	window_init(&r->out[0]);
 	window_init(&r->out[1]);
 	r->next = *bucket(g, id);

@@ -23,6 +23,13 @@ static void gone(struct port *p)
 	_exit(0);
 }
 
+static void take_credit(struct port *p, struct str payload)
+{
+	if (payload.n != 8)
+		gone(p);
+	p->sent_limit = MAX(p->sent_limit, guest_u64(payload.p));
+}
+
 void port_flush(struct port *p)
 {
 	while (p->out.len) {
@@ -35,8 +42,36 @@ void port_flush(struct port *p)
 	}
 }
 
+void port_sort(struct port *p)
+{
+	struct guest_frame f;
+	struct buf to;
+	size_t tail = 0;
+	ssize_t n;
+
+	buf_init(&to, p->in.max);
+	while ((n = guest_frame_next(buf_str(&p->in), &f)) > 0) {
+		if (f.type == GUEST_OP_DATA) {
+			(void)guest_data_put(&to, &tail, f.type, f.id, f.payload);
+		} else if (f.type == GUEST_OP_CREDIT) {
+			take_credit(p, f.payload);
+		} else {
+			(void)guest_frame_put(&to, f.type, f.channel, f.id, f.payload);
+			tail = 0;
+		}
+		buf_consume(&p->in, (size_t)n);
+	}
+	if (n < 0)
+		gone(p);
+	(void)buf_add(&to, p->in.data, p->in.len);
+	buf_done(&p->in);
+	p->in = to;
+}
+
 void port_fill(struct port *p)
 {
+	if (p->in.len > p->in.max - READ_MAX)
+		port_sort(p);
 	char *at = buf_reserve(&p->in, READ_MAX);
 	ssize_t n;
 
@@ -57,8 +92,8 @@ bool port_next(struct port *p, struct str *ret)
 
 	while ((n = guest_frame_next(buf_str(&p->in), &f)) > 0) {
 		bool last = p->eof;
-		if (f.type == GUEST_OP_CREDIT && f.payload.n == 8)
-			p->sent_limit = MAX(p->sent_limit, guest_u64(f.payload.p));
+		if (f.type == GUEST_OP_CREDIT)
+			take_credit(p, f.payload);
 		else if (f.type == GUEST_OP_EOF)
 			p->eof = true;
 		else if (f.type != GUEST_OP_DATA || last)

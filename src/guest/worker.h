@@ -44,6 +44,8 @@ struct str port_receive(struct port *p);
 void port_consumed(struct port *p, size_t n);            /* gives credit back */
 /* Reads what is there (blocks if there is nothing) and takes credits; data stays in `in`. */
 void port_fill(struct port *p);
+/* Takes the credits of what waits in `in`, also those behind data, whose small pieces become large ones. What port_next has given moves. */
+void port_sort(struct port *p);
 /* A whole OP_DATA waiting in `in`? Takes credit frames on the way; eof is noticed. */
 bool port_next(struct port *p, struct str *ret);
 void port_flush(struct port *p);

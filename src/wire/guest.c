@@ -77,6 +77,20 @@ int guest_frame_put(struct buf *out, uint8_t type, uint8_t channel, uint64_t id,
 	return 0;
 }
 
+int guest_data_put(struct buf *out, size_t *tail, uint8_t type, uint64_t id, struct str bytes)
+{
+	/* one whose head has been sent already stays as it is */
+	bool grows = *tail >= GUEST_HEAD && *tail <= out->len && bytes.n <= GUEST_PAYLOAD_MAX && *tail - GUEST_HEAD <= GUEST_PAYLOAD_MAX - bytes.n;
+	int r = grows ? buf_add(out, bytes.p, bytes.n) : guest_frame_put(out, type, 0, id, bytes);
+
+	if (r < 0)
+		return r;
+	*tail = bytes.n + (grows ? *tail : (size_t)GUEST_HEAD);
+	if (grows)
+		guest_head_put((uint8_t *)out->data + out->len - *tail, type, 0, id, *tail - GUEST_HEAD);
+	return 0;
+}
+
 int guest_message_put(struct buf *out, uint8_t type, uint64_t id, struct str message)
 {
 	size_t frames = message.n / GUEST_PAYLOAD_MAX + 1;

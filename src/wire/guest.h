@@ -104,6 +104,9 @@ struct guest_frame {
 ssize_t guest_frame_next(struct str in, struct guest_frame *ret);
 void guest_head_put(uint8_t to[static GUEST_HEAD], uint8_t type, uint8_t channel, uint64_t id, size_t payload);
 int guest_frame_put(struct buf *out, uint8_t type, uint8_t channel, uint64_t id, struct str payload);
+/* Data behind what is in `out`: a frame of its own, or more bytes in the last one. *tail: how many bytes at the end of `out` are that one, 0 = another
+ * kind of frame. So what a window holds takes about as much room whatever pieces it came in. */
+int guest_data_put(struct buf *out, size_t *tail, uint8_t type, uint64_t id, struct str bytes);
 /* A request of any length up to GUEST_MESSAGE_MAX, in as many frames as needed. */
 int guest_message_put(struct buf *out, uint8_t type, uint64_t id, struct str message);
 int guest_u64_put(struct buf *out, uint8_t type, uint8_t channel, uint64_t id, uint64_t value);

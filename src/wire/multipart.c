@@ -220,15 +220,26 @@ static enum multipart_event feed_head(struct multipart *m, struct str *in)
 
 /* --- data --- */
 
+/* How many bytes are data for certain: up to the delimiter, or to what may be its beginning. Binary files are full of CRs, and to stop at each
+ * would cut them into pieces of a hundred bytes. */
+static size_t certain(const struct multipart *m, struct str in)
+{
+	const char *end = in.p + in.n;
+
+	for (const char *cr = in.p; (cr = memchr(cr, '\r', (size_t)(end - cr))); cr++)
+		if (memcmp(cr, m->delimiter_, MIN((size_t)(end - cr), m->delimiter_len_)) == 0)
+			return (size_t)(cr - in.p);
+	return in.n;
+}
+
 /* Looks for the delimiter. MULTIPART_BYTES: data before it; MULTIPART_PART_END: found. */
 static enum multipart_event feed_data(struct multipart *m, struct str *in, struct str *ret_bytes)
 {
 	const char *start = in->p;
 	size_t held = m->matched_, i = 0;
 
-	if (held == 0) { /* skip to what may begin a delimiter */
-		const char *cr = memchr(in->p, '\r', in->n);
-		i = cr ? (size_t)(cr - in->p) : in->n;
+	if (held == 0) {
+		i = certain(m, *in);
 		if (i) {
 			*ret_bytes = (struct str){ start, i };
 			in->p += i;

@@ -281,6 +281,8 @@ static void feed(struct got_op *o)
 		size_t n = MIN(link_op_room(o->op), o->input.n);
 		if (n == 0)
 			return;
+		if (o->piece)
+			n = MIN(n, o->piece);
 		if (link_op_write(o->op, (struct str){ o->input.p, n }) < 0)
 			abort();
 		o->input.p += n;

@@ -69,6 +69,7 @@ struct got_op {
 	struct buf data;
 	struct str input;      /* written as room comes, then eof */
 	bool feed;
+	size_t piece;          /* as many bytes at a time; 0: as many as there is room for */
 	bool slow;             /* pauses after each piece of data; link_op_resume goes on */
 	struct link_op *op;
 	struct got_info infos[256];

@@ -1,5 +1,7 @@
 #include "suite.h"
 
+#include "wire/guest.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -271,6 +273,63 @@ static void connect_inside(void **state)
 	assert_int_equal(op_errno(OP(.kind = OP_CONNECT, .port = port)), ECONNREFUSED);
 }
 
+/* A file whose reader waits: all that credit allows stands in front of it, and no piece of it is too small. */
+static void small_pieces_fill_the_window(void **state)
+{
+	enum { BYTES = GUEST_OP_WINDOW + 64 * 1024, PIECE = 50 };
+	auto_free char *bytes = xmalloc(BYTES);
+	bool held = false;
+
+	(void)state;
+	for (size_t i = 0; i < BYTES; i++)
+		bytes[i] = (char)(i ^ i >> 8);
+	SH("mkdir -p /tmp/p && mkfifo /tmp/p/fifo");
+	const char *argv[] = { "sh", "-c", "exec 3<>/tmp/p/fifo </tmp/p/fifo 3>&-; echo; until [ -e /tmp/p/go ]; do sleep 0.05; done; cat >/tmp/p/got", NULL };
+	struct got_run *reader = drive_start(d, &(struct link_run_spec){ .argv = argv });
+	while (!reader->out[0].len && !reader->ended)
+		drive_for(d, 10);
+	struct got_op *o = drive_op_start(d, &(struct op_spec){ .kind = OP_WRITE, .path = "/tmp/p/fifo" }, (struct str){ bytes, BYTES });
+	o->piece = PIECE;
+	for (unsigned i = 0; i < 1000 * drive_patience && !held && !o->ended && !d->closed; i++) {
+		held = o->opened && link_op_room(o->op) == 0 && o->input.n;
+		drive_for(d, 10);
+	}
+	assert_true(held);
+	assert_true(write_text("/tmp/p/go", 0, STR("x"))); /* by PID 1, which holds all of that */
+	assert_true(drive_until(d, &o->ended));
+	assert_true(op_ok(o));
+	assert_true(drive_until(d, &reader->ended));
+	o = OP(.kind = OP_READ, .path = "/tmp/p/got");
+	assert_int_equal(o->data.len, BYTES);
+	assert_memory_equal(o->data.data, bytes, BYTES);
+	got_op_free(o);
+}
+
+/* A program that says much before it hears anything: the credit for what it says comes behind data that it does not take yet. */
+static void credit_passes_data_that_waits(void **state)
+{
+	enum { UP = 4 << 20, DOWN = 8 << 20 };
+	(void)state;
+	if (drive_sh(d, "command -v python3")->end.exit_code != 0)
+		return;
+	const char *argv[] = { "python3", "-c",
+		               "import socket\ns=socket.socket(); s.setsockopt(socket.SOL_SOCKET,socket.SO_RCVBUF,65536)\n"
+		               "s.setsockopt(socket.SOL_SOCKET,socket.SO_SNDBUF,65536); s.bind(('127.0.0.1',0)); s.listen()\n"
+		               "print(s.getsockname()[1],flush=True)\nc,_=s.accept()\nc.sendall(b'd'*(8<<20)); n=0\nwhile True:\n  x=c.recv(65536)\n"
+		               "  if not x: break\n  n+=len(x)\nprint(n)\n", NULL };
+	struct got_run *server = drive_start(d, &(struct link_run_spec){ .argv = argv });
+	while (!server->out[0].len && !server->ended)
+		drive_for(d, 10);
+	uint16_t port = (uint16_t)strtoul(server->out[0].data, NULL, 10);
+	auto_free char *bytes = xcalloc(1, UP);
+	struct got_op *o = drive_op(d, &(struct op_spec){ .kind = OP_CONNECT, .port = port }, (struct str){ bytes, UP });
+	assert_true(o->ended && !o->failed && o->data_ended);
+	assert_int_equal(o->data.len, DOWN);
+	got_op_free(o);
+	assert_true(drive_until(d, &server->ended));
+	assert_non_null(strstr(server->out[0].data, "\n4194304\n"));
+}
+
 static void questions(void **state)
 {
 	(void)state;
@@ -361,6 +420,8 @@ const struct CMUnitTest file_tests[] = {
 	cmocka_unit_test(make_move_remove),
 	cmocka_unit_test(find_search_replace),
 	cmocka_unit_test(connect_inside),
+	cmocka_unit_test(small_pieces_fill_the_window),
+	cmocka_unit_test(credit_passes_data_that_waits),
 	cmocka_unit_test(questions),
 	cmocka_unit_test(another_user),
 	cmocka_unit_test(users_change),

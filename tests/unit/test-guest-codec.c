@@ -65,6 +65,64 @@ static void broken_heads_are_refused(void **state)
 	assert_int_equal(guest_frame_next(in, &f), -EPROTO);
 }
 
+/* Takes the frames off the front: their payloads together, and how many there were. */
+static size_t data_of(struct buf *b, struct buf *to)
+{
+	struct guest_frame f;
+	size_t frames = 0;
+
+	for (ssize_t n; (n = guest_frame_next(buf_str(b), &f)) > 0; frames++) {
+		assert_int_equal(f.type, GUEST_OP_DATA);
+		assert_true(f.id == 7 && f.channel == 0);
+		assert_int_equal(buf_add(to, f.payload.p, f.payload.n), 0);
+		buf_consume(b, (size_t)n);
+	}
+	assert_int_equal(b->len, 0);
+	return frames;
+}
+
+static void small_pieces_of_data_share_a_frame(void **state)
+{
+	enum { PIECES = 3 * GUEST_PAYLOAD_MAX };
+	auto_buf struct buf b, got;
+	size_t tail = 0;
+
+	(void)state;
+	buf_init(&b, 1 << 20);
+	buf_init(&got, 1 << 20);
+	for (int i = 0; i < PIECES; i++)
+		assert_int_equal(guest_data_put(&b, &tail, GUEST_OP_DATA, 7, (struct str){ i % 2 ? "b" : "a", 1 }), 0);
+	assert_int_equal(b.len, PIECES + 3 * GUEST_HEAD);
+	assert_int_equal(data_of(&b, &got), 3);
+	assert_int_equal(got.len, PIECES);
+	for (size_t i = 0; i < PIECES; i++)
+		assert_int_equal(got.data[i], i % 2 ? 'b' : 'a');
+	/* one whose beginning has gone on its way says already how long it is */
+	buf_reset(&got);
+	tail = 0;
+	assert_int_equal(guest_data_put(&b, &tail, GUEST_OP_DATA, 7, STR("first")), 0);
+	char head[4];
+	memcpy(head, b.data, sizeof head);
+	buf_consume(&b, sizeof head);
+	assert_int_equal(guest_data_put(&b, &tail, GUEST_OP_DATA, 7, STR("second")), 0);
+	assert_int_equal(guest_data_put(&b, &tail, GUEST_OP_DATA, 7, STR("third")), 0);
+	auto_buf struct buf whole;
+	buf_init(&whole, 1000);
+	buf_add(&whole, head, sizeof head);
+	buf_add(&whole, b.data, b.len);
+	assert_int_equal(data_of(&whole, &got), 2);
+	assert_string_equal(got.data, "firstsecondthird");
+	/* a full buffer keeps what it had */
+	auto_buf struct buf small;
+	buf_init(&small, GUEST_HEAD + 4);
+	tail = 0;
+	assert_int_equal(guest_data_put(&small, &tail, GUEST_OP_DATA, 7, STR("abc")), 0);
+	assert_int_equal(guest_data_put(&small, &tail, GUEST_OP_DATA, 7, STR("de")), -ENOBUFS);
+	buf_reset(&got);
+	assert_int_equal(data_of(&small, &got), 1);
+	assert_string_equal(got.data, "abc");
+}
+
 static void a_full_buffer_takes_no_half_frame(void **state)
 {
 	(void)state;
@@ -390,7 +448,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(head_is_as_documented),    cmocka_unit_test(broken_heads_are_refused),
-		cmocka_unit_test(a_full_buffer_takes_no_half_frame), cmocka_unit_test(run_request_round_trip),
+		cmocka_unit_test(small_pieces_of_data_share_a_frame), cmocka_unit_test(a_full_buffer_takes_no_half_frame), cmocka_unit_test(run_request_round_trip),
 		cmocka_unit_test(bad_fields_are_refused),   cmocka_unit_test(op_request_round_trip),
 		cmocka_unit_test(pieces_must_be_contiguous), cmocka_unit_test(answers_round_trip),
 		cmocka_unit_test(ready_of_another_version), cmocka_unit_test(values_one_by_one),

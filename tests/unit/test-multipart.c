@@ -87,6 +87,29 @@ static void test_bodies(void **state)
 	expect("b", STR(PART("form-data; name=a", "1") "--b-"), "[a|-|-]1;");
 }
 
+/* What only looks like the beginning of a delimiter does not cut data in pieces. */
+static void test_pieces(void **state)
+{
+	static const char head[] = "--b\r\nContent-Disposition: form-data; name=a\r\n\r\n";
+	struct multipart m;
+	auto_buf struct buf body;
+
+	(void)state;
+	buf_init(&body, 1 << 20);
+	buf_addz(&body, head);
+	for (int i = 0; i < 10000; i++)
+		buf_addz(&body, "\r\n--\r");
+	buf_addz(&body, "\r\n--b--");
+	multipart_init(&m, "b");
+	struct str in = buf_str(&body), bytes = { 0 };
+	assert_int_equal(multipart_feed(&m, &in, &bytes), MULTIPART_PART);
+	assert_int_equal(multipart_feed(&m, &in, &bytes), MULTIPART_BYTES);
+	assert_int_equal(bytes.n, 50000);
+	assert_int_equal(multipart_feed(&m, &in, &bytes), MULTIPART_PART_END);
+	assert_int_equal(multipart_feed(&m, &in, &bytes), MULTIPART_END);
+	multipart_done(&m);
+}
+
 static void test_names(void **state)
 {
 	(void)state;
@@ -240,7 +263,7 @@ static void test_url(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bodies), cmocka_unit_test(test_names),	cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_bodies), cmocka_unit_test(test_pieces), cmocka_unit_test(test_names),	cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_limits), cmocka_unit_test(test_boundary), cmocka_unit_test(test_written_is_read),
 		cmocka_unit_test(test_url),
 	};
