@@ -272,7 +272,7 @@ bool http2_idle(struct conn *c, uint64_t now)
 /* Behind what was kept back of it, which was waiting for nothing else. */
 static void cut_answer(struct stream *s, uint32_t code)
 {
-	bool waited = screen_waits(&s->screen);
+	bool waited = screen_waits(&s->screen) && s->way[SERVER].data.len == 0; /* a client that does not read is not waited for */
 
 	take_answer(s, (struct str){ 0 }, SCREEN_IDLE);
 	if (waited && s->way[SERVER].data.len && !s->closed[CLIENT]) {
