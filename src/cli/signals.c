@@ -7,12 +7,13 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 static const int forwarded[] = { SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2 };
-enum { CANCEL_AT = 3, GIVE_UP_AT = 5 };
+enum { CANCEL_AT = 3, GIVE_UP_AT = 5, CANCELED_WITHIN_MS = 5000 };
 
 /* Process-wide, as signals are. Everything but the descriptors is under the lock, which the thread also holds while it
  * sends: so signals_untarget() returns only when nobody uses the connection any more. */
@@ -25,6 +26,7 @@ static struct {
 	uint64_t kept;     /* bit per signal that came before the first target */
 	bool had_target;
 	int asked;         /* SIGINT and SIGTERM so far */
+	uint64_t give_up_ms; /* what was killed has until then to end; 0 = nothing was */
 } self = { .lock = PTHREAD_MUTEX_INITIALIZER, .signals = -1, .wake = -1 };
 
 static void resize(void)
@@ -66,12 +68,14 @@ static void take(int signo)
 		self.asked++;
 	if (self.asked >= (self.c ? GIVE_UP_AT : CANCEL_AT))
 		give_up(signo);
-	if (!self.c)
+	if (!self.c) {
 		self.kept |= self.had_target ? 0 : 1ull << signo;
-	else if (self.asked >= CANCEL_AT)
+	} else if (self.asked >= CANCEL_AT) {
+		self.give_up_ms = now_ms() + CANCELED_WITHIN_MS;
 		caisson_run_cancel(self.c, self.sandbox, self.run, NULL);
-	else
+	} else {
 		forward(signo);
+	}
 }
 
 static void *thread(void *unused)
@@ -82,9 +86,13 @@ static void *thread(void *unused)
 	for (;;) {
 		struct signalfd_siginfo info;
 		uint64_t count;
-		if (poll(p, ARRAY_LEN(p), -1) < 0 && errno != EINTR)
+		if (poll(p, ARRAY_LEN(p), self.give_up_ms ? 200 : -1) < 0 && errno != EINTR)
 			return NULL;
 		pthread_mutex_lock(&self.lock);
+		if (self.c && self.give_up_ms && now_ms() > self.give_up_ms) {
+			fprintf(stderr, "caisson: the sandbox does not answer; what runs in it was left\n");
+			give_up(SIGINT);
+		}
 		if (read(self.wake, &count, sizeof count) == sizeof count && self.c) {
 			resize(); /* the size may have changed since the run was asked for */
 			for (size_t i = 0; i < ARRAY_LEN(forwarded); i++)

@@ -17,7 +17,8 @@
 #include <stdio.h>
 
 enum { REOPEN_MAX = 5, REOPEN_WINDOW_MS = 60000, DELETE_AGAIN_MS = 5000,
-       TELL_TIME_MS = 60000 /* clocks drift apart */, TELL_AGAIN_MAX = 10 };
+       TELL_TIME_MS = 60000 /* clocks drift apart */, TELL_AGAIN_MAX = 10,
+       ASK_WAITED_MS = 10000, ANSWER_WITHIN_MS = 60000, EXIT_WITHIN_MS = 5000 };
 
 enum verb { V_CREATE = 1, V_START = 2, V_STOP = 4, V_PAUSE = 8, V_RESUME = 16, V_DELETE = 32, V_HOLD = 64 };
 
@@ -132,7 +133,8 @@ static bool begin(struct sandbox *s, enum verb verb, const char *word, sandbox_d
 		return false;
 	}
 	if (s->under_way && verb != V_DELETE) {
-		err_set(&e, ERR_CONFLICT, EBUSY, "cannot %s: a state change is in progress (state %s)", word, sandbox_state_name(s->row.state));
+		err_set(&e, ERR_CONFLICT, EBUSY, "cannot %s: %s is in progress (state %s)", word, s->under_way == V_HOLD ? "a snapshot or a fork" : "a state change",
+			sandbox_state_name(s->row.state));
 	} else if (states[s->row.state].already & verb) {
 		done(ctx, NULL, s);
 		return false;
@@ -179,6 +181,10 @@ static void connect_guest(struct sandbox *s)
 		return;
 	}
 	int fd = s->boundary->ops->open_guest(s->boundary, s->row.id, &e);
+	if (fd == -ESHUTDOWN) { /* the boundary will say what it ended by */
+		s->hello_deadline_ms = now + EXIT_WITHIN_MS;
+		return;
+	}
 	if (fd < 0) {
 		ended_by_itself(s, e.message);
 		return;
@@ -639,17 +645,40 @@ void lifecycle_adopt(struct sandbox *s)
 
 /* --- time --- */
 
+/* A guest that keeps its own time has an answer due to each telling: one that gives none, nor says anything else, is dead, though its connection may
+ * stand. When somebody waits for something it is asked more often. */
+static bool is_silent(struct sandbox *s)
+{
+	uint64_t now = now_ms(), heard = 0;
+
+	if (s->row.state != SANDBOX_RUNNING || s->under_way || !s->link || !link_is_asked(s->link, &heard)) {
+		s->answer_by_ms = 0;
+	} else if (!s->answer_by_ms || heard != s->heard) {
+		s->heard = heard;
+		s->answer_by_ms = now + ANSWER_WITHIN_MS;
+	}
+	return s->answer_by_ms && now > s->answer_by_ms;
+}
+
+static bool is_waited_for(struct sandbox *s)
+{
+	return s->live_runs > interpreters_resting(s) || (s->link && link_is_waited_for(s->link));
+}
+
 void lifecycle_sweep(struct sandbox *s, uint64_t now)
 {
 	const struct lifetime *l = &s->row.spec.lifetime;
 	enum sandbox_state state = s->row.state;
 
 	runs_sweep(s);
-	if (!s->under_way && now_ms() - s->told_time_ms > TELL_TIME_MS)
+	if (!s->under_way && !s->answer_by_ms && now_ms() - s->told_time_ms > (is_waited_for(s) ? ASK_WAITED_MS : TELL_TIME_MS))
 		lifecycle_tell_time(s, false);
 	if (s->hello_deadline_ms && now_ms() > s->hello_deadline_ms && state != SANDBOX_PAUSED) {
 		s->hello_deadline_ms = 0;
-		ended_by_itself(s, "the guest did not answer within 30 seconds");
+		ended_by_itself(s, s->link ? "the guest did not answer within 30 seconds" : "it has ended");
+	} else if (is_silent(s)) {
+		s->answer_by_ms = 0;
+		ended_by_itself(s, "the guest has not answered for a minute: its kernel stands still, or it was cut off from inside");
 	} else if (state == SANDBOX_DELETING) {
 		if (s->delete_again_ms && now > s->delete_again_ms)
 			destroy(s);

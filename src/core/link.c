@@ -58,6 +58,7 @@ struct link {
 	uint64_t next_op, next_serial;
 	bool released_early;     /* frames of a forgotten run may be under way */
 	size_t told;             /* link_tell_time: answers that are still to come */
+	uint64_t heard;          /* frames */
 	uint64_t told_ms;        /* the last of them */
 };
 
@@ -545,6 +546,17 @@ void link_session_close(struct link *l, const char *id, link_reply_fn done, void
 	session_request(l, GUEST_SESSION_CLOSE, &req, done, ctx);
 }
 
+bool link_is_waited_for(const struct link *l)
+{
+	return l->ops || l->replies;
+}
+
+bool link_is_asked(const struct link *l, uint64_t *ret_heard)
+{
+	*ret_heard = l->heard;
+	return l->told > 0;
+}
+
 void link_tell_time(struct link *l, const char *hostname)
 {
 	struct guest_setup s = { .hostname = hostname };
@@ -729,6 +741,7 @@ static int on_frame(void *ctx, const struct guest_frame *f, struct str message)
 {
 	struct link *l = ctx;
 
+	l->heard++;
 	if (l->state == LINK_OPENING)
 		return f->type == GUEST_READY ? take_ready(l, f, message) : -EPROTO;
 	if (f->type >= GUEST_RUN_STARTED && f->type <= GUEST_RUN_END)

@@ -66,6 +66,9 @@ bool link_is_open(const struct link *l);
 /* To a guest that keeps its own time (BOUNDARY_OWN_CLOCK): what time it is, and its host name unless NULL. Heeded before whatever is asked
  * later; nobody waits for the answer. After on_hello. */
 void link_tell_time(struct link *l, const char *hostname);
+bool link_is_waited_for(const struct link *l); /* an op or a session's answer is */
+/* Has it still to answer such a telling? *ret_heard: how many frames have come from it altogether. */
+bool link_is_asked(const struct link *l, uint64_t *ret_heard);
 
 /* What programs that are started from now on may use: valid rules of model/permission.h. Right after link_new. */
 void link_permit(struct link *l, char *const *rules);

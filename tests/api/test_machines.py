@@ -232,3 +232,26 @@ def test_volumes_between_boundaries_in_forks_and_without_their_server(client):
     for one in (child, box, plain):
         assert client.delete(f"/v1/sandboxes/{one['id']}").status == 204
     assert server_of_volumes(box) is None and client.delete("/v1/volumes/" + volume).status == 204
+
+
+def test_machines_that_end_or_stand_still_say_so(client):
+    """Whatever root inside does to its machine: the sandbox is in error before long, says why, whoever waits is answered, and it can be deleted."""
+    reboot = "import ctypes; ctypes.CDLL(None).reboot(%d)"
+    unbind = "cd /sys/bus/virtio/drivers/virtio_console && echo $(basename $(ls -d virtio*)) >unbind; sleep 1000"
+    ends = {
+        "halted": ({"argv": ["python3", "-c", reboot % 0xCDEF0123]}, "has not answered"),
+        "cut off": ({"shell": unbind}, "has not answered"),
+        "off": ({"argv": ["python3", "-c", reboot % 0x4321FEDC]}, "its guest switched it off"),
+        "restarted": ({"argv": ["python3", "-c", reboot % 0x01234567]}, "its guest restarted it, or its kernel crashed"),
+    }
+    boxes = {name: new(client) for name in ends}
+
+    runs = {name: client.post(f"/v1/sandboxes/{boxes[name]['id']}/runs", {**how, "user": "root", "detach": True}).json["id"] for name, (how, _) in ends.items()}
+    for name, (_, why) in ends.items():
+        url = f"/v1/sandboxes/{boxes[name]['id']}"
+        wait_for(lambda: client.get(url).json["state"] == "error", PATIENCE)
+        box, run = client.get(url).json, client.get(f"{url}/runs/{runs[name]}").json
+        assert why in box["error"], (name, box)
+        assert run["state"] == "lost" and why in run["message"], (name, run)
+    for box in boxes.values():
+        assert client.delete(f"/v1/sandboxes/{box['id']}").status == 204

@@ -23,6 +23,7 @@ struct qemu {
 	uv_poll_t poll;
 	uv_timer_t beat;
 	unsigned handles, unanswered;
+	const char *how; /* it said that it would end, or NULL */
 	uint64_t restore_by_ms, beat_at_ms;
 	bool launching, restoring, sweeping, killed, freed;
 	bool incoming, tap, link; /* of its launch */
@@ -161,11 +162,23 @@ static void on_migration_over(void *ctx, const struct err *e, const json_t *resu
 	free(m);
 }
 
+/* What a SHUTDOWN says of the end that follows. (A kernel that has crashed restarts the machine, which QEMU takes for its end.) */
+static const char *how_it_ends(const char *reason)
+{
+	if (streq(reason, "guest-shutdown"))
+		return "its guest switched it off";
+	if (streq(reason, "guest-reset") || streq(reason, "guest-panic"))
+		return "its guest restarted it, or its kernel crashed";
+	return NULL;
+}
+
 static void on_event(void *ctx, const char *name, const json_t *data)
 {
 	struct qemu *q = ctx;
 	const char *status = streq(name, "MIGRATION") ? json_string_value(json_object_get(data, "status")) : NULL;
 
+	if (streq(name, "SHUTDOWN"))
+		q->how = how_it_ends(json_string_value(json_object_get(data, "reason")));
 	/* one that was saved while it was held comes up so, whatever was said before */
 	if (q->restoring && streq(status, "completed")) {
 		q->restoring = false;
@@ -262,7 +275,7 @@ static void on_ended(uv_poll_t *h, int status, int events)
 		(void)err_set(&e, ERR_UNAVAILABLE, EIO, "the virtual machine has ended: %s",
 			      str_quote((struct str){ text, strcspn(text, "\n") }, &(struct quoted){ 0 }));
 	else if (!e.kind)
-		(void)err_set(&e, ERR_UNAVAILABLE, EIO, "the virtual machine has ended");
+		(void)err_set(&e, ERR_UNAVAILABLE, EIO, "the virtual machine has ended: %s", q->how ? q->how : "QEMU was killed or crashed");
 	q->why = e;
 	q->sweeping = true;
 	q->host->launcher->swept(q->host->launcher, q->id, on_swept, q);

@@ -399,6 +399,8 @@ static int vm_open_guest(struct boundary *b, const char *id, struct err *e)
 		return -ESRCH;
 	machine_close_client(m);
 	auto_fd int fd = vmdir_connect(m->dir, "guest");
+	if (fd == -ECONNREFUSED) /* QEMU listens as long as it lives, so its end is being told */
+		return err_set(e, ERR_UNAVAILABLE, ESHUTDOWN, "the virtual machine is ending");
 	if (fd < 0)
 		return err_sys(e, ERR_UNAVAILABLE, -fd, "connect to the guest of sandbox %s", id);
 	/* who gets this sees a socket and does not know that a serial line is behind it; it takes these whole, being empty */
