@@ -18,7 +18,7 @@
 
 enum { REOPEN_MAX = 5, REOPEN_WINDOW_MS = 60000, DELETE_AGAIN_MS = 5000,
        TELL_TIME_MS = 60000 /* clocks drift apart */, TELL_AGAIN_MAX = 10,
-       ASK_WAITED_MS = 10000, ANSWER_WITHIN_MS = 60000, EXIT_WITHIN_MS = 5000 };
+       ASK_WAITED_MS = 10000, ANSWER_WITHIN_MS = 45000, EXIT_WITHIN_MS = 5000 };
 
 enum verb { V_CREATE = 1, V_START = 2, V_STOP = 4, V_PAUSE = 8, V_RESUME = 16, V_DELETE = 32, V_HOLD = 64 };
 
@@ -645,8 +645,8 @@ void lifecycle_adopt(struct sandbox *s)
 
 /* --- time --- */
 
-/* A guest that keeps its own time has an answer due to each telling: one that gives none, nor says anything else, is dead, though its connection may
- * stand. When somebody waits for something it is asked more often. */
+/* A guest that keeps its own time has an answer due to each telling: one that gives none, nor says anything else, does not hear us, or is dead, though its
+ * connection may stand. When somebody waits for something it is asked more often. */
 static bool is_silent(struct sandbox *s)
 {
 	uint64_t now = now_ms(), heard = 0;
@@ -675,10 +675,11 @@ void lifecycle_sweep(struct sandbox *s, uint64_t now)
 		lifecycle_tell_time(s, false);
 	if (s->hello_deadline_ms && now_ms() > s->hello_deadline_ms && state != SANDBOX_PAUSED) {
 		s->hello_deadline_ms = 0;
-		ended_by_itself(s, s->link ? "the guest did not answer within 30 seconds" : "it has ended");
+		ended_by_itself(s, s->link ? "the guest did not answer within 30 seconds (does its kernel stand still?)" : "it has ended");
 	} else if (is_silent(s)) {
 		s->answer_by_ms = 0;
-		ended_by_itself(s, "the guest has not answered for a minute: its kernel stands still, or it was cut off from inside");
+		log_warn("sandbox=%s msg=\"the guest has not answered for %d seconds: its connection is made anew\"", s->row.id, ANSWER_WITHIN_MS / 1000);
+		connect_guest(s); /* it may have lost its place in what it reads; if it is dead, it answers no hello either */
 	} else if (state == SANDBOX_DELETING) {
 		if (s->delete_again_ms && now > s->delete_again_ms)
 			destroy(s);

@@ -239,8 +239,8 @@ def test_machines_that_end_or_stand_still_say_so(client):
     reboot = "import ctypes; ctypes.CDLL(None).reboot(%d)"
     unbind = "cd /sys/bus/virtio/drivers/virtio_console && echo $(basename $(ls -d virtio*)) >unbind; sleep 1000"
     ends = {
-        "halted": ({"argv": ["python3", "-c", reboot % 0xCDEF0123]}, "has not answered"),
-        "cut off": ({"shell": unbind}, "has not answered"),
+        "halted": ({"argv": ["python3", "-c", reboot % 0xCDEF0123]}, "did not answer"),
+        "cut off": ({"shell": unbind}, "did not answer"),
         "off": ({"argv": ["python3", "-c", reboot % 0x4321FEDC]}, "its guest switched it off"),
         "restarted": ({"argv": ["python3", "-c", reboot % 0x01234567]}, "its guest restarted it, or its kernel crashed"),
     }
