@@ -139,8 +139,8 @@ static void one_that_runs_or_is_paused_is_left_alone(void **state)
 	(void)state;
 	struct err running = see("running"), paused = see("paused");
 
-	assert_string_equal(running.message, "the virtual machine has ended");
-	assert_string_equal(paused.message, "the virtual machine has ended");
+	assert_string_equal(running.message, "the virtual machine has ended: QEMU was killed or crashed");
+	assert_string_equal(paused.message, "the virtual machine has ended: QEMU was killed or crashed");
 }
 
 int main(void)
