@@ -52,6 +52,8 @@ static void on_sweep(uv_timer_t *h)
 	HASH_ITER (hh_id, c->by_id, s, next) {
 		if (s->hello_deadline_ms)
 			s->hello_deadline_ms += lost;
+		if (s->answer_by_ms)
+			s->answer_by_ms += lost;
 		audit_sweep_box(s);
 		doors_sweep(s);
 		if (s->link)
