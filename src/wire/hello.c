@@ -1,7 +1,7 @@
 #include "wire/hello.h"
 
 /* RFC 8446 4.1.2 and 5.1, RFC 6066 3. */
-enum { RECORD_HANDSHAKE = 22, CLIENT_HELLO = 1, RECORD_MAX = 16384, EXT_NAME = 0, EXT_ECH = 0xfe0d, EXT_ESNI = 0xffce };
+enum { RECORD_FIRST = 20, RECORD_ALERT, RECORD_HANDSHAKE, RECORD_LAST = 24, CLIENT_HELLO = 1, WARNING = 1, RECORD_MAX = 16384, EXT_NAME = 0, EXT_ECH = 0xfe0d, EXT_ESNI = 0xffce };
 
 struct cursor {
 	const uint8_t *p;
@@ -72,13 +72,43 @@ static bool client_hello(struct cursor c, struct hello *h)
 	return true;
 }
 
+/* A ClientHello of SSL 2 (RFC 5246, E.2): two bytes of length, the kind, the version that is asked for. No server takes more than 24 KiB. */
+static enum hello_verdict old_head(const uint8_t *p, size_t n)
+{
+	if (p[0] >= 0xe0 || (n > 2 && p[2] != CLIENT_HELLO) || (n > 3 && p[3] != 3))
+		return HELLO_NOT;
+	return n > 3 ? HELLO_BAD : HELLO_MORE;
+}
+
+/* How it begins: HELLO_DONE = as a hello should. Servers take more than that: OpenSSL one in the form of SSL 2, or behind an empty change of
+ * ciphers, Go one of any version below 16, or behind a warning. What those read is not another protocol. */
+static enum hello_verdict head(const uint8_t *p, size_t n)
+{
+	if (n == 0)
+		return HELLO_MORE;
+	if (p[0] & 0x80)
+		return old_head(p, n);
+	if (p[0] < RECORD_FIRST || p[0] > RECORD_LAST)
+		return HELLO_NOT;
+	if (n == 1)
+		return HELLO_MORE;
+	if (p[1] == 3)
+		return p[0] == RECORD_HANDSHAKE ? HELLO_DONE : HELLO_BAD;
+	if (p[1] >= 16 || (p[0] != RECORD_HANDSHAKE && p[0] != RECORD_ALERT))
+		return HELLO_NOT;
+	if (n > 5)
+		return p[5] == (p[0] == RECORD_ALERT ? WARNING : CLIENT_HELLO) ? HELLO_BAD : HELLO_NOT;
+	return HELLO_MORE;
+}
+
 enum hello_verdict hello_parse(const uint8_t *p, size_t n, uint8_t room[static HELLO_MAX], struct hello *ret)
 {
+	enum hello_verdict begins = head(p, n);
 	struct hello h = { 0 };
 	size_t have = 0, at = 0;
 
-	if ((n > 0 && p[0] != RECORD_HANDSHAKE) || (n > 1 && p[1] != 3))
-		return HELLO_NOT;
+	if (begins != HELLO_DONE)
+		return begins;
 	while (at < n) {
 		if (p[at] != RECORD_HANDSHAKE || (n - at > 1 && p[at + 1] != 3))
 			return HELLO_BAD;

@@ -10,7 +10,7 @@ enum hello_verdict {
 	HELLO_MORE, /* so far it is the beginning of one */
 	HELLO_DONE,
 	HELLO_NOT, /* something else than TLS */
-	HELLO_BAD, /* TLS, and not to be believed */
+	HELLO_BAD, /* TLS that is not to be believed, or that only some servers take for TLS */
 };
 struct hello {
 	struct str name; /* as sent, a view into `room`; p NULL = none was sent */

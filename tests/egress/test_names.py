@@ -282,25 +282,50 @@ def test_denied_names_in_public(w):
         assert a in REFUSED and c in REFUSED and d == "open", out
 
 
-def test_denied_names_in_http_that_is_none(w):
-    """What our parser refuses and some server reads all the same is not taken for another protocol; and those are."""
-    with w.create("public", deny=["other.test"]) as b:
-        out = b.python(TWO_WAYS + rf"""
-import socket
-def pass_or_not(v):
-    with socket.create_connection(("{OTHER4}", 7), 8) as s:
+PASSES = """
+import socket, time
+def passes(address, v, size=65536):
+    "do such first bytes, sent in pieces of that size, come back from an echo? False: the connection was reset"
+    with socket.create_connection((address, 7), 8) as s:
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            s.sendall(v)
+            for piece in [v[at:at + size] for at in range(0, min(8 * size, len(v)), size)] + [v[8 * size:]]:
+                s.sendall(piece)
+                time.sleep(0.01 if size < len(v) else 0)
             return (got := s.recv(4096)) and got == v[:len(got)]
         except OSError as e:
             return None if type(e) is not ConnectionResetError else False
+"""
+
+
+def test_denied_names_in_http_that_is_none(w):
+    """What our parser refuses and some server reads all the same is not taken for another protocol; and those are."""
+    with w.create("public", deny=["other.test"]) as b:
+        out = b.python(TWO_WAYS + PASSES + rf"""
 more = [b"GET / HTTP/1.1\nHost: other.test\n\n", b"FOO / HTTP/1.1\nHost: other.test\n\n", b"\n\nGET / HTTP/1.1\nHost: other.test\n\n", b"get / http/1.1\nHost: other.test\n\n", b"GET\t/ HTTP/1.1\r\nHost: other.test\r\n\r\n"]
-print([v for v in two_ways("other.test") + more if b"Host: \r" not in v and pass_or_not(v) is not False])  # (that one names nothing)
-print([v for v in (b"SSH-2.0-x\r\n", b"\0\1binary", b"*1\r\n$4\r\nPING\r\n", b"NICK x\r\nUSER x\r\n", b"AMQP\0\0\x09\1", b"\x16binary", b"GET key\r\n", b"y" * 9000, b"hello " + b"y" * 9000) if not pass_or_not(v)])""").split("\n")
+print([v for v in two_ways("other.test") + more if b"Host: \r" not in v and passes("{OTHER4}", v) is not False])  # (that one names nothing)
+print([v for v in (b"SSH-2.0-x\r\n", b"\0\1binary", b"*1\r\n$4\r\nPING\r\n", b"NICK x\r\nUSER x\r\n", b"AMQP\0\0\x09\1", b"\x16binary", b"GET key\r\n", b"y" * 9000, b"hello " + b"y" * 9000) if not passes("{OTHER4}", v)])""").split("\n")
         assert out == ["[]", "[]"], out
     with w.create("public", permissions=["deny method:POST other.test"]) as b:  # whose address it knows from elsewhere
         out = b.python(HTTP + f"print(*[http('{OTHER4}', r) for r in (b'POST / HTTP/1.1\\nHost: other.test\\n\\n', b'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n')])")
         assert out == "['refused'] ['refused']", out
+
+
+def test_denied_names_in_tls_that_only_some_servers_read(w):
+    """OpenSSL takes a hello of SSL 2 (without a name), and one behind an empty change of ciphers; Go one of another version, or behind a warning."""
+    for more in ({"deny": ["other.test"]}, {"permissions": ["deny method:POST other.test"]}):  # whose address it knows from elsewhere
+        with w.create("public", **more) as b:
+            out = b.python(PASSES + rf"""
+import ssl
+sent = ssl.MemoryBIO()
+c = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), sent, server_hostname="other.test")
+try: c.do_handshake()
+except ssl.SSLWantReadError: hello = sent.read()
+old = b"\1\3\3\0\3\0\0\0\x10\0\0\x2f" + bytes(16)
+print([v[:12] for v in (hello, b"\x16\2" + hello[2:], b"\x16\0" + hello[2:], b"\x15\3\3\0\2\1\x5a" + hello, b"\x15\0\0\0\2\1\x5a" + hello,
+                        b"\x14\3\3\0\0" * 5 + hello, bytes((0x80, len(old))) + old) for size in (1, 2, 999) if passes("{OTHER4}", v, size)])
+print([v for v in (b"\x16binary", b"\x15\1\0\0\7\0\0\0", b"\xff\xfd\1", b"\x80\0\0\x28") if not passes("{OTHER4}", v)])""")
+            assert out.split("\n") == ["[]", "[]"], (more, out)
 
 
 def test_questions_have_a_rate(w):

@@ -110,13 +110,51 @@ static void refuses_what_could_be_read_in_two_ways(void **state)
 	b.b[5 + 4 + 34 + 7 + 1] = 0xff; /* extensions longer than the message */
 	assert_int_equal(hello_parse(b.b, b.n, room, &h), HELLO_BAD);
 	assert_int_equal(hello_parse((const uint8_t *)"GET / HTTP/1.1", 14, room, &h), HELLO_NOT);
-	assert_int_equal(hello_parse((const uint8_t *)"\x16\x02\x01", 3, room, &h), HELLO_NOT);
 	assert_int_equal(hello_parse((const uint8_t *)"\x16\x03\x01\x00\x00", 5, room, &h), HELLO_BAD);
+}
+
+/* Each as long as it must be to be told from another protocol. */
+static void is_not_deceived_by_how_it_begins(void **state)
+{
+	static const struct {
+		uint8_t b[6];
+		size_t n;
+		enum hello_verdict verdict;
+	} heads[] = {
+		{ { 22, 0, 1, 0, 200, 1 }, 6, HELLO_BAD },   /* of another version: Go takes it */
+		{ { 22, 15, 1, 0, 200, 1 }, 6, HELLO_BAD },
+		{ { 22, 16, 1, 0, 200, 1 }, 2, HELLO_NOT },
+		{ { 22, 2, 1, 0, 200, 2 }, 6, HELLO_NOT },
+		{ { 21, 3, 3, 0, 2, 1 }, 2, HELLO_BAD },     /* behind a warning: Go */
+		{ { 21, 1, 0, 0, 2, 1 }, 6, HELLO_BAD },
+		{ { 21, 1, 0, 0, 7, 0 }, 6, HELLO_NOT },     /* a length, from its other end */
+		{ { 20, 3, 3, 0, 0 }, 2, HELLO_BAD },	     /* behind a change of ciphers: OpenSSL */
+		{ { 20, 1, 0, 0, 7 }, 2, HELLO_NOT },
+		{ { 24, 3, 3, 0, 1 }, 2, HELLO_BAD },
+		{ { 25, 3 }, 1, HELLO_NOT },
+		{ { 0x80, 40, 1, 3, 3 }, 4, HELLO_BAD },     /* of SSL 2: OpenSSL */
+		{ { 0xc0, 40, 1, 3, 3 }, 4, HELLO_BAD },
+		{ { 0x80, 40, 2 }, 3, HELLO_NOT },
+		{ { 0x80, 40, 1, 0 }, 4, HELLO_NOT },
+		{ { 0xff, 0xfd, 1 }, 1, HELLO_NOT },	     /* telnet */
+	};
+	struct bytes ext = name_ext("a.b"), b = hello(&ext, 1, 4096);
+	struct hello h;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(heads); i++) {
+		for (size_t n = 0; n < heads[i].n; n++)
+			assert_int_equal(hello_parse(heads[i].b, n, room, &h), HELLO_MORE);
+		for (size_t n = heads[i].n; n <= sizeof heads[i].b; n++)
+			assert_int_equal(hello_parse(heads[i].b, n, room, &h), heads[i].verdict);
+	}
+	b.b[1] = 2; /* all the rest as it should be */
+	assert_int_equal(hello_parse(b.b, b.n, room, &h), HELLO_BAD);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(finds_the_name), cmocka_unit_test(tells_what_is_missing_or_hidden),
-					    cmocka_unit_test(refuses_what_could_be_read_in_two_ways) };
+					    cmocka_unit_test(refuses_what_could_be_read_in_two_ways), cmocka_unit_test(is_not_deceived_by_how_it_begins) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
