@@ -36,6 +36,13 @@ static struct str get(const struct fields *f, const char *name)
 	return (struct str){ 0 };
 }
 
+/* Of the request as it goes out: a field Host does not. */
+static struct str authority_of(const struct fields *f)
+{
+	struct str authority = get(f, ":authority");
+	return authority.p ? authority : get(f, "host");
+}
+
 static nghttp2_nv view(struct str name, struct str value, bool never)
 {
 	return (nghttp2_nv){ .name = (uint8_t *)(uintptr_t)name.p, .value = (uint8_t *)(uintptr_t)value.p, .namelen = name.n, .valuelen = value.n,
@@ -99,12 +106,11 @@ static void submit(struct stream *s, const struct fields *f, const struct place 
 	struct http2 *h = s->h;
 	nghttp2_nv v[H2_FIELDS_MAX + 4];
 	const nghttp2_data_provider body = { .source.ptr = s, .read_callback = http2_give };
-	struct str authority = get(f, ":authority");
 	size_t n = 0, at = 0;
 
 	v[n++] = view(STR(":method"), p->method, false);
 	v[n++] = view(STR(":scheme"), STR("https"), false);
-	v[n++] = view(STR(":authority"), authority.p ? authority : get(f, "host"), false);
+	v[n++] = view(STR(":authority"), authority_of(f), false);
 	v[n++] = view(STR(":path"), p->fresh_target ? str_of(p->fresh_target) : p->target, p->fresh_target != NULL);
 	for (size_t i = 0; i < f->n; i++) {
 		if (f->v[i].name[0] == ':')
@@ -140,7 +146,7 @@ static void judge(struct stream *s, struct fields *f)
 	struct conn *c = s->h->c;
 	struct place_field fields[H2_FIELDS_MAX];
 	struct place p = { .host = c->name, .port = c->port, .method = get(f, ":method"), .target = get(f, ":path"), .fields = fields,
-			   .body_unseen = !s->way[CLIENT].ended };
+			   .authority = authority_of(f), .body_unseen = !s->way[CLIENT].ended };
 	char hex[65];
 
 	for (size_t i = 0; i < f->n; i++)

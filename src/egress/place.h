@@ -18,6 +18,7 @@ struct place {
 	uint16_t port;
 	bool plain; /* it goes out without TLS: no secret does */
 	struct str method, target; /* "/path?query", as sent */
+	struct str authority; /* HTTP/2: what goes out in the place of a field Host; p NULL: the field does */
 	struct place_field *fields;
 	size_t n;
 	bool body_unseen; /* there may be one whatever the fields say (HTTP/2) */

@@ -141,25 +141,38 @@ static void add_value(struct buf *out, struct str v)
 			buf_addc(out, v.p[i]);
 }
 
+/* What is signed of a field, as one of HTTP/1.1 has it. False: it is not there. */
+static bool add_field(struct buf *out, const struct place *p, struct str name)
+{
+	struct str between = str_eq_nocase(name, STR("cookie")) ? STR("; ") : STR(","); /* RFC 9113, 8.2.3 */
+	bool found = false;
+
+	if (p->authority.p && str_eq_nocase(name, STR("host"))) {
+		add_value(out, p->authority);
+		return true;
+	}
+	for (size_t i = 0; i < p->n; i++) {
+		if (!str_eq_nocase(p->fields[i].name, name))
+			continue;
+		if (found)
+			(void)buf_add(out, between.p, between.n);
+		add_value(out, place_value(&p->fields[i]));
+		found = true;
+	}
+	return found;
+}
+
 /* False: a signed field that is not there. */
-static bool add_fields(struct buf *out, struct place *p, struct str names)
+static bool add_fields(struct buf *out, const struct place *p, struct str names)
 {
 	while (names.n) {
 		const char *end = memchr(names.p, ';', names.n);
 		struct str one = { names.p, end ? (size_t)(end - names.p) : names.n };
-		bool found = false;
 		(void)buf_add(out, one.p, one.n);
 		buf_addc(out, ':');
-		for (size_t i = 0; i < p->n; i++)
-			if (str_eq_nocase(p->fields[i].name, one)) {
-				if (found)
-					buf_addc(out, ',');
-				add_value(out, place_value(&p->fields[i]));
-				found = true;
-			}
-		buf_addc(out, '\n');
-		if (!found)
+		if (!add_field(out, p, one))
 			return false;
+		buf_addc(out, '\n');
 		names.p += one.n + (end != NULL);
 		names.n -= one.n + (end != NULL);
 	}

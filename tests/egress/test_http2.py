@@ -254,8 +254,8 @@ def test_http2_signs_for_aws(w):
     with Set2(w, value=key, aws_key_id="AKIDEXAMPLE", env={"AWS_SECRET_ACCESS_KEY": "key"}) as t:
         t.node("""
             const s = connect();
-            const signed = (path, body, method) => ask(s, { ':path': path, ':method': method, 'x-amz-date': '20261130T010203Z', authorization:
-                'AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20261130/eu-west-1/dynamodb/aws4_request, SignedHeaders=x-amz-date, Signature=' + '0'.repeat(64) }, body);
+            const signed = (path, body, method) => ask(s, { ':path': path, ':method': method, 'x-amz-date': '20261130T010203Z', cookie: ['a=1', 'b=2'], authorization:
+                'AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20261130/eu-west-1/dynamodb/aws4_request, SignedHeaders=cookie;host;x-amz-date, Signature=' + '0'.repeat(64) }, body);
             const big = 'b'.repeat(700000);
             const all = await Promise.all([signed('/v1/x?b=2&a=1', 'data', 'POST'), signed('/v1/x?c', undefined, 'GET'), signed('/v1/x?d', big, 'PUT')]);
             assert.deepEqual(all.map((r) => r.text), ['hello 4\\n', 'hello 0\\n', 'hello 700000\\n']);
@@ -266,6 +266,6 @@ def test_http2_signs_for_aws(w):
         assert len(heads) == 3, heads
         for path, body in (("/v1/x?b=2&a=1", b"data"), ("/v1/x?c", b""), ("/v1/x?d", b"b" * 700000)):
             h = heads[path]
-            head = "\r\n".join([f"{h[':method']} {path} HTTP/1.1", *(f"{k}: {v}" for k, v in h.items() if k[0] != ":" and isinstance(v, str))])
+            head = "\r\n".join([f"{h[':method']} {path} HTTP/1.1", "host: " + h[":authority"], *(f"{k}: {v}" for k, v in h.items() if k[0] != ":" and isinstance(v, str))])
             sent, right = aws_signature(key, head, body, "dynamodb")
             assert sent == right, h
