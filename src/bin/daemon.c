@@ -170,10 +170,19 @@ void daemon_add_boundary(struct daemon *d, struct boundary *b)
 	d->boundaries[d->n_boundaries++] = b;
 }
 
+static void free_boundaries(struct daemon *d)
+{
+	while (d->n_boundaries > 0) {
+		struct boundary *b = d->boundaries[--d->n_boundaries];
+		b->ops->free(b);
+	}
+}
+
 void daemon_free(struct daemon *d)
 {
 	if (!d)
 		return;
+	free_boundaries(d); /* of a server that did not get as far as to close them */
 	server_free(d->server);
 	close_fd(d->ssh_socket);
 	free(d->ssh_address);
@@ -206,9 +215,7 @@ static void on_core_closed(void *ctx)
 	struct daemon *d = ctx;
 
 	close_front(d);
-	for (size_t i = 0; i < d->n_boundaries; i++)
-		d->boundaries[i]->ops->free(d->boundaries[i]);
-	d->n_boundaries = 0;
+	free_boundaries(d);
 	egress_close(d->egress);
 }
 

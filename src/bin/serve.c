@@ -249,9 +249,9 @@ int serve_main(const struct serve_options *o)
 		fprintf(stderr, "caisson: %s\n", e.message);
 	else
 		code = daemon_run(d, paths.state, paths.key);
+	daemon_free(d); /* the warden ends when the last of its doors is closed */
 	if (warden > 0)
 		wait_for_warden(warden);
-	daemon_free(d);
 	paths_done(&paths);
 	vm_parts_done(&vm);
 	uv_loop_close(&loop);

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import time
 
-from harness import CAISSON, PATIENCE, box, caisson, contains, env, equal, eventually, folder, path, start
+from harness import CAISSON, IMAGES, PATIENCE, box, caisson, contains, env, equal, eventually, folder, path, start
 import harness
 
 UUID = 36
@@ -243,3 +243,31 @@ def test_a_full_disk_is_told():
     with open("/dev/full", "wb") as full:
         p = subprocess.run([CAISSON, "run", "echo", "x"], stdout=full, stderr=subprocess.PIPE, env=env(), timeout=60 * PATIENCE)
     equal(p.returncode, 125)
+
+
+def without_state(data):
+    """A file lies where the first folder of the server's own state should: it cannot begin."""
+    os.makedirs(data + "/state")
+    with open(data + "/state/audit", "wb"):
+        pass
+    return {}
+
+
+def without_a_file_of_its_kernel(data):
+    """Of which it hears only when it is root no more. The images are those that are there, seen through a folder that is nobody's else."""
+    store = data + "-images"
+    os.mkdir(store, 0o700)
+    for name in os.listdir(IMAGES):
+        os.symlink(os.path.join(IMAGES, name), os.path.join(store, name))
+    return {"CAISSON_BOUNDARY": "vm", "CAISSON_IMAGES": store}
+
+
+def test_a_server_that_cannot_begin_ends_at_once():
+    for number, (prepare, told) in enumerate(((without_state, "audit"), (without_a_file_of_its_kernel, "modules.cpio"))):
+        data = path(f"no-server-{number}")
+        began = time.monotonic()
+        r = caisson("serve", "--data", data, "--listen", "none", with_env=dict(harness.environment, **prepare(data)))
+        took = time.monotonic() - began
+        equal(r.code, 1, f"{r}")
+        contains(r.errors, told)
+        assert took < 6, f"took {took} s"  # 10 s are its patience with a warden that does not hear of it
