@@ -246,7 +246,7 @@ struct server_info {
 	const char *const *boundaries; /* NULL-terminated, usable ones */
 	unsigned caps;                 /* of the default one */
 	const char *accelerator;       /* as in sandbox_view, of the boundary that has machines, or NULL */
-	const char *accelerator_reason; /* why it is not KVM, or NULL */
+	const char *accelerator_reason; /* why it is not KVM, or that KVM has not been tried yet; or NULL */
 	uint64_t sandboxes, running;   /* that the caller may know of: its tenant's, an operator's all */
 	const struct resources *defaults;
 };

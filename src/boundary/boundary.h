@@ -99,7 +99,7 @@ struct boundary_ops {
 	/* A connected stream to PID 1: non-blocking, close-on-exec, owned by the caller. Returns it or a negative errno. */
 	int (*open_guest)(struct boundary *b, const char *id, struct err *e);
 	/* What the machines run on ("kvm", "emulated"), as far as it is known by now; NULL for a kind that has no such thing. Why it is not the
-	 * better one, in plain words, or NULL; it stays as long as the boundary. */
+	 * better one, or that this one is not known to work yet, in plain words, or NULL; it stays as long as the boundary. */
 	const char *(*accelerator)(struct boundary *b, const char **ret_why);
 	void (*free)(struct boundary *b); /* leaves the sandboxes alone */
 };

@@ -28,8 +28,9 @@ static void print_info(const json_t *o, const char *url)
 	if (json_is_string(json_object_get(o, "accelerator"))) {
 		const char *reason = json_string_value(json_object_get(o, "accelerator_reason"));
 		bool kvm = streq(json_string_value(json_object_get(o, "accelerator")), "kvm");
-		auto_free char *emulated = xasprintf("emulated, several times slower%s%s (how to get KVM: caisson doctor)", reason ? ": " : "", reason ? reason : "");
-		line("machines run", kvm ? "with KVM" : emulated);
+		auto_free char *how = xasprintf("%s%s%s%s", kvm ? "with KVM" : "emulated, several times slower", reason ? ": " : "", reason ? reason : "",
+		                                kvm ? "" : " (how to get KVM: caisson doctor)");
+		line("machines run", how);
 	}
 	const char *first = json_string_value(json_object_get(o, "default_boundary"));
 	auto_free char *kind = xasprintf("%s%s", first ? first : "-", streq(first, "process") ? ", weaker than vm" : "");

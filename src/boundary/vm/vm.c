@@ -437,7 +437,7 @@ static const char *vm_accelerator(struct boundary *b, const char **ret_why)
 {
 	const struct templates *t = of(b)->templates;
 
-	*ret_why = templates_no_kvm(t);
+	*ret_why = templates_settled(t) ? templates_no_kvm(t) : "not tried yet";
 	return templates_kvm(t) ? "kvm" : "emulated";
 }
 
