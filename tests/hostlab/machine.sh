@@ -15,7 +15,11 @@ echo plain > /tmp/plain
 		find /sys/fs/cgroup/caisson -path "*$id/$f" -exec sed "s/^/$f /" {} \; >&2
 	done
 	echo "say $id hog"
-	echo "wait 30000"
+	for _ in $(seq 30); do
+		echo "wait 1000"
+		sleep 1
+		grep -q "^event $id ended" /tmp/said && break
+	done
 	echo "end $id"
 	sleep 1
 } | /mnt/bin/drive-machine /var/lib/caisson/images /tmp/data /mnt/bin/probe-vmm /tmp/plain /tmp/plain > /tmp/said 2> /tmp/seen
