@@ -76,6 +76,8 @@ struct boundary_ops {
 	void (*pause)(struct boundary *b, const char *id, boundary_done_fn done, void *ctx);
 	void (*resume)(struct boundary *b, const char *id, boundary_done_fn done, void *ctx);
 	void (*usage)(struct boundary *b, const char *id, boundary_usage_fn done, void *ctx);
+	/* Whether a sandbox could be started with these limits (no zero in them): what create and start would say, too. */
+	int (*check)(struct boundary *b, const struct resources *r, struct err *e);
 	/* New limits of a started sandbox, with BOUNDARY_CAN_RESIZE (else NULL): memory, cpus and pids; disk_mib is not looked at. None of
 	 * them changes when one cannot. ERR_CONFLICT: it uses more memory than that. */
 	void (*resize)(struct boundary *b, const char *id, const struct resources *r, boundary_done_fn done, void *ctx);

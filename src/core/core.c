@@ -190,11 +190,14 @@ struct boundary *core_boundary(struct core *c, const char *name, struct err *e)
 		if (streq(c->o.boundaries[i]->ops->name, name))
 			return c->o.boundaries[i];
 	}
-	if (!name)
+	auto_buf struct buf offered;
+	buf_init(&offered, 200);
+	for (size_t i = 0; i < c->o.n_boundaries; i++)
+		buf_addf(&offered, "%s%s", i ? ", " : "", c->o.boundaries[i]->ops->name);
+	if (!c->o.n_boundaries)
 		err_set(e, ERR_UNAVAILABLE, ENOSYS, "this host offers no boundary: 'caisson doctor' says what is missing");
 	else
-		err_set(e, ERR_INVALID, EINVAL, "boundary: '%.32s' is not offered here (this server offers: %s)", name,
-		        c->o.n_boundaries ? c->o.boundaries[0]->ops->name : "none");
+		err_set(e, ERR_INVALID, EINVAL, "boundary: '%.32s' is not offered here (this server offers: %.*s)", name, (int)offered.len, offered.data);
 	return NULL;
 }
 

@@ -364,7 +364,9 @@ static void boundary_up(struct sandbox *s, const struct err *e)
 	} else if (s->row.state == SANDBOX_CREATING) {
 		create_failed(s, e);
 	} else {
-		enter_state(s, SANDBOX_ERROR, e->message);
+		/* What is refused for what was asked has not begun: the sandbox is as it was. */
+		bool refused = e->kind == ERR_INVALID || e->kind == ERR_UNSUPPORTED;
+		enter_state(s, refused ? SANDBOX_STOPPED : SANDBOX_ERROR, refused ? NULL : e->message);
 		end(s, e);
 	}
 }

@@ -293,21 +293,25 @@ struct resizing {
 	void *ctx;
 };
 
+static int keep_resources(struct sandbox *s, const struct resources *r, struct err *e)
+{
+	struct sandbox_spec changed;
+
+	spec_copy(&changed, &s->row.spec);
+	changed.resources = *r;
+	return sandbox_replace_spec(s, &changed, e);
+}
+
 static void on_resized(void *ctx, const struct err *e)
 {
 	struct resizing *r = ctx;
 	struct sandbox *s = core_find(r->core, NULL, r->id);
-	struct sandbox_spec changed;
 	struct err why;
 
 	if (!s)
 		e = (err_set(&why, ERR_GONE, ESRCH, "the sandbox was deleted meanwhile"), &why);
-	if (s && !e) {
-		spec_copy(&changed, &s->row.spec);
-		changed.resources = r->resources;
-		if (sandbox_replace_spec(s, &changed, &why) < 0)
-			e = &why;
-	}
+	else if (!e && keep_resources(s, &r->resources, &why) < 0)
+		e = &why;
 	if (s)
 		lifecycle_release(s, r->generation);
 	r->done(r->ctx, e, s);
@@ -317,7 +321,6 @@ static void on_resized(void *ctx, const struct err *e)
 void sandbox_resize(struct sandbox *s, const struct resources *want, sandbox_done_fn done, void *ctx)
 {
 	struct resources now = s->row.spec.resources;
-	uint64_t generation = 0;
 	struct err e;
 
 	if (want->cpus > 0)
@@ -326,18 +329,26 @@ void sandbox_resize(struct sandbox *s, const struct resources *want, sandbox_don
 		now.memory_mib = want->memory_mib;
 	if (want->pids)
 		now.pids = want->pids;
-	bool stopped = s->row.state == SANDBOX_STOPPED;
+	/* Nothing of it runs: its next start is with these. (One that is on its way to something is refused by the hold.) */
+	bool rests = !s->under_way && (s->row.state == SANDBOX_STOPPED || s->row.state == SANDBOX_ERROR);
 	int rc = resources_validate(&now, &e);
 	if (rc == 0 && want->disk_mib && want->disk_mib != now.disk_mib)
 		rc = err_set(&e, ERR_UNSUPPORTED, EOPNOTSUPP, "the size of a disk cannot change: it has %llu MiB; create a new sandbox and copy the files",
 		             (unsigned long long)now.disk_mib);
-	if (rc == 0 && !stopped && s->boundary && !(s->boundary->ops->caps & BOUNDARY_CAN_RESIZE))
-		rc = err_set(&e, ERR_UNSUPPORTED, EOPNOTSUPP, "the boundary '%s' cannot change the limits of a started sandbox: stop it first",
-		             s->row.boundary);
 	if (rc == 0 && !s->boundary)
 		rc = err_set(&e, ERR_UNAVAILABLE, ENOSYS, "the boundary '%s' is not offered by this server now", s->row.boundary);
 	if (rc == 0)
-		generation = lifecycle_hold(s, "resize", &e);
+		rc = s->boundary->ops->check(s->boundary, &now, &e);
+	if (rc == 0 && !rests && !(s->boundary->ops->caps & BOUNDARY_CAN_RESIZE))
+		rc = err_set(&e, ERR_UNSUPPORTED, EOPNOTSUPP, "the boundary '%s' cannot change the limits of a started sandbox: stop it first",
+		             s->row.boundary);
+	if (rc == 0 && rests)
+		rc = keep_resources(s, &now, &e);
+	if (rc < 0 || rests) {
+		done(ctx, rc < 0 ? &e : NULL, s);
+		return;
+	}
+	uint64_t generation = lifecycle_hold(s, "resize", &e);
 	if (!generation) {
 		done(ctx, &e, s);
 		return;
@@ -345,10 +356,7 @@ void sandbox_resize(struct sandbox *s, const struct resources *want, sandbox_don
 	struct resizing *r = xcalloc(1, sizeof *r);
 	*r = (struct resizing){ .core = s->core, .generation = generation, .resources = now, .done = done, .ctx = ctx };
 	snprintf(r->id, sizeof r->id, "%s", s->row.id);
-	if (stopped)
-		on_resized(r, NULL);
-	else
-		s->boundary->ops->resize(s->boundary, s->row.id, &now, on_resized, r);
+	s->boundary->ops->resize(s->boundary, s->row.id, &now, on_resized, r);
 }
 
 /* Bulk goes past PID 1 where it can. NULL: by the ordinary way, then. */

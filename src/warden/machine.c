@@ -1,5 +1,6 @@
 #include "warden/machine.h"
 
+#include "sys/host.h"
 #include "sys/process.h"
 #include "warden/machine-volumes.h"
 #include "warden/tap.h"
@@ -65,19 +66,6 @@ static const char *wrong_descriptor(const struct machine_fds *fds, const struct 
 			*ret_disk_bytes = (uint64_t)st.st_size;
 	}
 	return is_memory_file(fds->log, &st) ? NULL : "log";
-}
-
-static int check_host(const struct keeper *k, const struct vmm_plan *plan, struct err *e)
-{
-	uint64_t memory = k->place->memory_bytes / MIB;
-
-	if (plan->memory_mib > memory)
-		return err_set(e, ERR_INVALID, ENOMEM, "a memory limit of %llu MiB is more than this host has (%llu MiB)",
-			       (unsigned long long)plan->memory_mib, (unsigned long long)memory);
-	if (plan->cpu_millis > k->place->cpus * 1000)
-		return err_set(e, ERR_INVALID, EINVAL, "a limit of %.3g cpus is more than this host has (%llu)", (double)plan->cpu_millis / 1000,
-			       (unsigned long long)k->place->cpus);
-	return 0;
 }
 
 /* Groups and clone. The record is written, the slot taken. */
@@ -169,7 +157,7 @@ int machine_start(struct keeper *k, struct machine_root *root, struct sandbox *s
 	const char *wrong = wrong_descriptor(fds, &rq->plan, &disk_bytes);
 	if (wrong)
 		return err_set(e, ERR_INVALID, EBADF, "%s: not the kind of descriptor that it has to be", wrong);
-	int rc = check_host(k, &rq->plan, e);
+	int rc = host_has(rq->plan.memory_mib, rq->plan.cpu_millis, e);
 	if (rc == 0)
 		rc = pool_image_get(k->pool, rq->image_digest, &image, e);
 	if (rc < 0)

@@ -22,7 +22,6 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
-#include <sys/sysinfo.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -326,7 +325,6 @@ static int prepare_process(struct err *e)
 
 int place_set_up(struct place *p, const struct warden_options *options, struct err *e)
 {
-	struct sysinfo si;
 	int rc;
 
 	*p = (struct place){ .options = options,
@@ -371,10 +369,6 @@ int place_set_up(struct place *p, const struct warden_options *options, struct e
 		return rc;
 	if ((rc = process_boot_id(p->boot_id)) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, -rc, "read the boot's id");
-	if (sysinfo(&si) < 0)
-		return err_sys(e, ERR_UNAVAILABLE, errno, "read the memory's size");
-	p->memory_bytes = (uint64_t)si.totalram * si.mem_unit;
-	p->cpus = (uint64_t)MAX(1, sysconf(_SC_NPROCESSORS_ONLN));
 	return 0;
 }
 

@@ -24,7 +24,6 @@ struct place {
 	int dev_fd;	   /* the /dev every sandbox gets a clone of */
 	bool layers_by_fd; /* the kernel takes detached mounts as overlay's layers */
 	char boot_id[37];
-	uint64_t memory_bytes, cpus; /* of the host */
 };
 
 /* Everything in order; on failure what was made stays for place_close. */

@@ -1,6 +1,7 @@
 #include "warden/sandbox.h"
 
 #include "sys/fs.h"
+#include "sys/host.h"
 #include "sys/mnt.h"
 #include "sys/netns.h"
 #include "sys/process.h"
@@ -269,17 +270,6 @@ static void undo_launch(struct keeper *k, struct sandbox *s)
 	sandbox_undo_clone(k, s);
 }
 
-static int check_limits(const struct keeper *k, const struct warden_request *rq, struct err *e)
-{
-	if (rq->memory_mib > k->place->memory_bytes / MIB)
-		return err_set(e, ERR_INVALID, ENOMEM, "a memory limit of %llu MiB is more than this host has (%llu MiB)",
-			       (unsigned long long)rq->memory_mib, (unsigned long long)(k->place->memory_bytes / MIB));
-	if (rq->cpu_millis > k->place->cpus * 1000)
-		return err_set(e, ERR_INVALID, EINVAL, "a limit of %.3g cpus is more than this host has (%llu)", (double)rq->cpu_millis / 1000,
-			       (unsigned long long)k->place->cpus);
-	return 0;
-}
-
 static void note_limits(struct record *r, const struct warden_request *rq)
 {
 	r->memory_mib = rq->memory_mib;
@@ -374,7 +364,7 @@ int sandbox_create(struct keeper *k, struct sandbox *s, const struct warden_requ
 	memcpy(r->id, rq->id, sizeof r->id);
 	memcpy(r->image_digest, rq->image_digest, sizeof r->image_digest);
 	r->disk_kind = disk_kind_for(rq->ephemeral, rq->disk_mib, rq->memory_mib);
-	int rc = check_limits(k, rq, e);
+	int rc = host_has(rq->memory_mib, rq->cpu_millis, e);
 	if (rc == 0)
 		rc = disk_check(k->place, (enum disk_kind)r->disk_kind, rq->disk_mib, e);
 	if (rc == 0)
@@ -440,7 +430,7 @@ int sandbox_boot(struct keeper *k, struct sandbox *s, const struct warden_reques
 	/* After a reboot only the file is known; the request says what it stands on. */
 	if (known && !streq(s->record.image_digest, rq->image_digest))
 		return err_set(e, ERR_CONFLICT, EINVAL, "the sandbox's disk belongs to the image %s", s->record.image_digest);
-	int rc = check_limits(k, rq, e);
+	int rc = host_has(rq->memory_mib, rq->cpu_millis, e);
 	if (rc == 0)
 		rc = pool_image_get(k->pool, rq->image_digest, &image, e);
 	if (rc < 0)
@@ -625,9 +615,10 @@ int sandbox_set_limits(struct keeper *k, struct sandbox *s, const struct warden_
 	const struct cgroup_limits was = { s->record.memory_mib * MIB, s->record.cpu_millis, s->record.pids };
 	const struct cgroup_limits limits = { rq->memory_mib * MIB, rq->cpu_millis, rq->pids };
 
-	if (check_limits(k, rq, e) < 0)
-		return -EINVAL;
-	int rc = cgroup_set_limits(k->groups, s->record.id, &was, &limits);
+	int rc = host_has(rq->memory_mib, rq->cpu_millis, e);
+	if (rc < 0)
+		return rc;
+	rc = cgroup_set_limits(k->groups, s->record.id, &was, &limits);
 	if (rc == -EBUSY)
 		return err_set(e, ERR_CONFLICT, EBUSY, "the sandbox uses more memory than %llu MiB now", (unsigned long long)rq->memory_mib);
 	if (rc < 0)

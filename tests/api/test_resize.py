@@ -1,6 +1,11 @@
 """Limits of a sandbox that is there."""
+import contextlib
+import json
+import sqlite3
+
 import pytest
 
+from client import BOUNDARY
 from conftest import create
 
 
@@ -47,3 +52,58 @@ def test_refused(client, box):
     assert client.post(box.path + "/resize", {"memory_mib": 1}).status == 400
     assert client.post(box.path + "/resize", {"memory": 100}).status == 400
     assert client.post("/v1/sandboxes/nobody/resize", {}).status == 404
+
+
+def test_impossible_ones_are_refused_whether_it_runs_or_not(client, box):
+    """As a create refuses them: by the kind's own least, and by what the host has."""
+    had = box.view["resources"]
+    wrong = [({"memory_mib": 1 << 20}, 400, "more than this host has"), ({"cpus": 1000}, 400, "more than this host has")]
+    if BOUNDARY == "vm":
+        wrong.append(({"memory_mib": 64}, 422, "needs 128 MiB"))
+    for state in ("running", "stopped"):
+        for limits, status, word in wrong:
+            r = client.post(box.path + "/resize", limits)
+            assert (r.status, client.post("/v1/sandboxes", {"resources": limits}).status) == (status, status) and word in r.error["message"], (state, r)
+        assert client.get(box.path).json["resources"] == had
+        client.post(box.path + "/stop")
+    assert client.post(box.path + "/start").json["state"] == "running"
+
+
+def edited(own, **columns):
+    """What is stored of the only sandbox is something else, then."""
+    server, _ = own
+    server.kill()
+    with contextlib.closing(sqlite3.connect(server.data + "/d/state/caisson.db")) as db, db:
+        for name, change in columns.items():
+            had = db.execute(f"SELECT {name} FROM sandboxes").fetchone()[0]
+            db.execute(f"UPDATE sandboxes SET {name} = ?", (change(had),))
+    return server.start()
+
+
+def of_a_larger_host(spec):
+    spec = json.loads(spec)
+    spec["memory_mib"] = 1 << 20
+    return json.dumps(spec)
+
+
+def test_a_start_that_is_refused_leaves_it_stopped(own):
+    _, client = own
+    box = create(client)
+    client.post(box.path + "/stop")
+    client = edited(own, spec=of_a_larger_host)
+    r = client.post(box.path + "/start")
+    assert r.status == 400 and "more than this host has" in r.error["message"], r
+    view = client.get(box.path).json
+    assert (view["state"], view["error"]) == ("stopped", None), view
+    assert client.post(box.path + "/resize", {"memory_mib": 256}).status == 200
+    assert client.post(box.path + "/start").json["state"] == "running"
+
+
+def test_one_that_has_failed_gets_other_limits(own):
+    _, client = own
+    box = create(client)
+    client.post(box.path + "/stop")
+    client = edited(own, state=lambda had: "error", error=lambda had: "it was out of memory")
+    r = client.post(box.path + "/resize", {"memory_mib": 512})
+    assert r.status == 200 and (r.json["resources"]["memory_mib"], r.json["state"]) == (512, "error"), r
+    assert client.post(box.path + "/start").json["state"] == "running"

@@ -212,3 +212,9 @@ def test_delete_at_odd_moments(client, when):
     assert all(r.status in (201, 204, 404, 409, 410) for r in results), results
     assert client.delete("/v1/sandboxes/" + name).status == 204
     assert client.get("/v1/sandboxes/" + name).status == 404
+
+
+def test_a_boundary_that_is_not_there(client):
+    info = client.get("/v1/info").json
+    r = client.post("/v1/sandboxes", {"boundary": "cloud"})
+    assert r.status == 400 and f"(this server offers: {', '.join(info['boundaries'])})" in r.error["message"], r

@@ -1,5 +1,6 @@
 #include "boundary/process/process.h"
 
+#include "sys/host.h"
 #include "wire/warden.h"
 
 #include <errno.h>
@@ -590,6 +591,12 @@ static void process_usage(struct boundary *b, const char *id, boundary_usage_fn 
 	submit_id(b, WARDEN_USAGE, id, c);
 }
 
+static int process_check(struct boundary *b, const struct resources *r, struct err *e)
+{
+	(void)b;
+	return host_has(r->memory_mib, (uint64_t)(r->cpus * 1000 + 0.5), e);
+}
+
 static void process_resize(struct boundary *b, const char *id, const struct resources *r, boundary_done_fn done, void *ctx)
 {
 	struct call *c = new_call(done, ctx);
@@ -725,6 +732,7 @@ static const struct boundary_ops process_ops = {
 	.pause = process_pause,
 	.resume = process_resume,
 	.usage = process_usage,
+	.check = process_check,
 	.resize = process_resize,
 	.network = process_network,
 	.snapshot = process_snapshot,

@@ -5,6 +5,7 @@
 #include "boundary/vm/snapshot.h"
 #include "boundary/vm/vmdir.h"
 #include "boundary/vm/vm_int.h"
+#include "sys/host.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -36,15 +37,22 @@ static int write_limits(const struct machine *m)
 	return r == 0 && m->ephemeral ? vmdir_write(m->dir, "ephemeral", "") : r;
 }
 
-static int check_spec(const struct vm *v, const struct boundary_spec *s, struct err *e)
+static int vm_check(struct boundary *b, const struct resources *r, struct err *e)
+{
+	(void)b;
+	if (r->memory_mib < MEMORY_MIN_MIB || r->disk_mib < DISK_MIN_MIB)
+		return err_set(e, ERR_UNSUPPORTED, EINVAL, "a virtual machine needs %d MiB of memory and a disk of %d MiB", MEMORY_MIN_MIB, DISK_MIN_MIB);
+	return host_has(r->memory_mib, (uint64_t)(r->cpus * 1000 + 0.5), e);
+}
+
+static int check_spec(struct vm *v, const struct boundary_spec *s, struct err *e)
 {
 	const char *hex = strncmp(s->image_digest, "sha256:", 7) == 0 ? s->image_digest + 7 : "";
 
 	if (!vmdir_id_valid(s->id) || strlen(hex) != 64 || strspn(hex, "0123456789abcdef") != 64)
 		return err_set(e, ERR_INVALID, EINVAL, "not a sandbox id, or not an image's digest");
-	if (s->resources.memory_mib < MEMORY_MIN_MIB || s->resources.disk_mib < DISK_MIN_MIB)
-		return err_set(e, ERR_UNSUPPORTED, EINVAL, "a virtual machine needs %d MiB of memory and a disk of %d MiB", MEMORY_MIN_MIB, DISK_MIN_MIB);
-	return v->volumes ? 0 : boundary_no_volumes(s, e);
+	int r = vm_check(&v->base, &s->resources, e);
+	return r < 0 || v->volumes ? r : boundary_no_volumes(s, e);
 }
 
 /* A machine that goes on has to be the machine that it was. */
@@ -542,6 +550,7 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 		.pause = vm_pause,
 		.resume = vm_resume,
 		.usage = vm_usage,
+		.check = vm_check,
 		.snapshot = vm_snapshot,
 		.drop_snapshot = vm_drop_snapshot,
 		.list_snapshots = vm_list_snapshots,
