@@ -433,7 +433,10 @@ static void test_a_log_written_anew_is_told_by_what_is_known_elsewhere(void **st
 	audit_close(a);
 	assert_int_equal(verify(p, expect).problems, 0);
 	each_file(p, remove_one, NULL);
-	fill(p, 15);
+	a = open_log(p, 0, 0);
+	write_lines(a, 15, "another"); /* of the same millisecond the same lines would be the same log */
+	audit_close(a);
+	assert_int_equal(verify(p, NULL).problems, 0);
 	assert_int_equal(verify(p, expect).problems, 1);
 	assert_non_null(strstr(p->problems, "written anew"));
 	struct audit_report r;
