@@ -38,7 +38,7 @@ char *path_plain(struct str path)
 	for (size_t i = 0; good && i < path.n; i++) {
 		bool escaped = path.p[i] == '%';
 		int high = escaped && path.n - i > 2 ? hex_digit(path.p[i + 1]) : -1, low = high < 0 ? -1 : hex_digit(path.p[i + 2]);
-		unsigned char c = escaped ? (unsigned char)(high << 4 | low) : (unsigned char)path.p[i];
+		unsigned char c = (unsigned char)(low < 0 ? path.p[i] : high << 4 | low);
 		good = (!escaped || low >= 0) && !is_odd(c, escaped);
 		plain[n++] = (char)c;
 		i += escaped ? 2 : 0;
