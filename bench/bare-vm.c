@@ -198,7 +198,7 @@ static void on_ended(void *ctx, const struct err *why)
 
 double bare_vm_restore(struct bare_vm *b, bool set_up)
 {
-	static const struct qemu_events events = { on_started, on_ended, NULL, on_restored };
+	static const struct qemu_events events = { .started = on_started, .ended = on_ended, .restored = on_restored };
 	struct err e;
 
 	(void)unlinkat(b->dir, "disk", 0);

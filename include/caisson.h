@@ -145,7 +145,7 @@ struct caisson_create_options {
 
 struct caisson_sandbox {
 	char *id, *name;
-	char *state;           /* "creating" "running" "paused" "stopping" "stopped" "starting" "deleting" "deleted" "error" */
+	char *state;           /* "creating" "running" "paused" "stopping" "stopped" "starting" "deleting" "deleted" "error" "suspending" "suspended" "resuming" */
 	char *error;           /* the reason, in state "error"; else NULL */
 	char *image, *boundary;
 	char *created_at;      /* ISO 8601, UTC */

@@ -273,6 +273,11 @@ void api_sandbox_pause(struct api *a, const struct caller *c, const char *ref, a
 	transition(a, c, ref, sandbox_pause, done, ctx);
 }
 
+void api_sandbox_suspend(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx)
+{
+	transition(a, c, ref, sandbox_suspend, done, ctx);
+}
+
 void api_sandbox_resume(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx)
 {
 	transition(a, c, ref, sandbox_resume, done, ctx);

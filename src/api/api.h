@@ -73,6 +73,7 @@ void api_sandbox_each(struct api *a, void (*each)(void *ctx, const struct caller
 void api_sandbox_start(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx);
 void api_sandbox_stop(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx);
 void api_sandbox_pause(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx);
+void api_sandbox_suspend(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx);
 void api_sandbox_resume(struct api *a, const struct caller *c, const char *ref, api_sandbox_fn done, void *ctx);
 /* Other limits; what is 0 stays. */
 void api_sandbox_resize(struct api *a, const struct caller *c, const char *ref, const struct resources *r, api_sandbox_fn done, void *ctx);

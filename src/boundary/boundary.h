@@ -75,6 +75,11 @@ struct boundary_ops {
 	void (*destroy)(struct boundary *b, const char *id, boundary_done_fn done, void *ctx);
 	void (*pause)(struct boundary *b, const char *id, boundary_done_fn done, void *ctx);
 	void (*resume)(struct boundary *b, const char *id, boundary_done_fn done, void *ctx);
+	/* With BOUNDARY_CAN_SUSPEND (else NULL), of one that is not ephemeral. suspend: of a running or paused sandbox; its memory is kept beside its disk, and
+	 * nothing of it runs any more. Failing, it is as it was. stop forgets that memory. wake: it goes on from there, with its id, resources and image as they
+	 * were. Failing, it is suspended still, but for ERR_GONE: its memory is not there. */
+	void (*suspend)(struct boundary *b, const char *id, boundary_done_fn done, void *ctx);
+	void (*wake)(struct boundary *b, const struct boundary_spec *spec, boundary_done_fn done, void *ctx);
 	void (*usage)(struct boundary *b, const char *id, boundary_usage_fn done, void *ctx);
 	/* Whether a sandbox could be started with these limits (no zero in them): what create and start would say, too. */
 	int (*check)(struct boundary *b, const struct resources *r, struct err *e);

@@ -18,11 +18,12 @@ static int delete_one(struct caisson *c, const char *name, bool force)
 		struct caisson_sandbox *s;
 		if (caisson_get(c, name, &s, &e) < 0)
 			return cli_fail_error(&e);
-		bool live = streq(s->state, "running") || streq(s->state, "paused") || streq(s->state, "starting");
+		bool live = streq(s->state, "running") || streq(s->state, "paused") || streq(s->state, "starting") || streq(s->state, "suspending") ||
+			    streq(s->state, "suspended") || streq(s->state, "resuming");
 		auto_free char *id = take_ptr(&s->id);
 		caisson_sandbox_free(s);
 		if (live)
-			return cli_fail("%s is running: stop it first, or use rm -f", name);
+			return cli_fail("%s is not stopped: stop it first, or use rm -f", name);
 		return caisson_delete(c, id, &e) < 0 ? cli_fail_error(&e) : 0;
 	}
 	return caisson_delete(c, name, &e) < 0 ? cli_fail_error(&e) : 0;

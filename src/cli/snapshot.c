@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-enum { OPT_NAME = 1, OPT_MEMORY, OPT_COUNT };
+enum { OPT_NAME = 1, OPT_MEMORY, OPT_COUNT, OPT_DISK };
 
 /* Asks; on success *ret (may be NULL) is the parsed answer, the caller's. */
 static int ask(struct cli *cli, const char *method, const char *path, json_t *take_body, json_t **ret)
@@ -164,9 +164,20 @@ const struct command command_fork = {
 
 /* --- pause, resume --- */
 
+static const struct option_spec pause_options[] = {
+	{ OPT_DISK, 0, "disk", NULL, "on the disk, where the boundary can" },
+	{ 0 },
+};
+
 static int run_pause(struct cli *cli, int argc, char **argv)
 {
-	return verb_each(cli, argc, argv, "POST", "/v1/sandboxes", "/pause", "items");
+	auto_args struct args a;
+	bool disk = false;
+
+	args_init(&a, cli, argc, argv, false);
+	for (int o; (o = args_next(&a)) > 0;)
+		disk |= o == OPT_DISK;
+	return verb_operands(cli, &a, "POST", "/v1/sandboxes", disk ? "/suspend" : "/pause", "items");
 }
 
 static int run_resume(struct cli *cli, int argc, char **argv)
@@ -176,9 +187,11 @@ static int run_resume(struct cli *cli, int argc, char **argv)
 
 const struct command command_pause = {
 	.name = "pause",
-	.synopsis = "SANDBOX...",
+	.synopsis = "[--disk] SANDBOX...",
 	.summary = "Hold everything in a sandbox still",
-	.help = "Its memory stays as it is; it uses no processor until `caisson resume`.\n",
+	.help = "Its memory stays as it is; it uses no processor until `caisson resume`. With --disk it uses no memory either, and outlives\n"
+		"a restart of this host; connections to and from it break.\n",
+	.options = pause_options,
 	.run = run_pause,
 };
 const struct command command_resume = { .name = "resume", .synopsis = "SANDBOX...", .summary = "Let a paused sandbox go on", .run = run_resume };

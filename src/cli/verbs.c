@@ -100,24 +100,30 @@ int verb_list(struct cli *cli, int argc, char **argv, const struct listing *l)
 int verb_each(struct cli *cli, int argc, char **argv, const char *method, const char *path, const char *verb, const char *list)
 {
 	auto_args struct args a;
-	int result = 0;
 
 	args_init(&a, cli, argc, argv, false);
 	while (args_next(&a) > 0)
 		;
-	if (a.leave || !args_count(&a, 1, -1))
-		return a.exit_code;
+	return verb_operands(cli, &a, method, path, verb, list);
+}
+
+int verb_operands(struct cli *cli, struct args *a, const char *method, const char *path, const char *verb, const char *list)
+{
+	int result = 0;
+
+	if (a->leave || !args_count(a, 1, -1))
+		return a->exit_code;
 	json_t *done = json_array();
-	for (int i = 0; i < a.n_operands; i++) {
-		auto_free char *id = caisson_escape(a.operands[i]), *one = xasprintf("%s/%s%s", path, id ? id : "", verb);
+	for (int i = 0; i < a->n_operands; i++) {
+		auto_free char *id = caisson_escape(a->operands[i]), *one = xasprintf("%s/%s%s", path, id ? id : "", verb);
 		json_t *now = NULL;
 		int r = verb_ask(cli, method, one, NULL, *verb ? &now : NULL);
 		if (r)
 			result = r;
 		else if (cli->json)
-			json_array_append_new(done, now ? json_incref(now) : json_string(a.operands[i]));
+			json_array_append_new(done, now ? json_incref(now) : json_string(a->operands[i]));
 		else
-			puts(a.operands[i]);
+			puts(a->operands[i]);
 		json_decref(now);
 	}
 	if (cli->json)

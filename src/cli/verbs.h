@@ -2,7 +2,7 @@
 #ifndef CAISSON_CLI_VERBS_H
 #define CAISSON_CLI_VERBS_H
 
-#include "cli/cli.h"
+#include "cli/args.h"
 #include "cli/out.h"
 
 #include <jansson.h>
@@ -29,6 +29,8 @@ int verb_show(struct cli *cli, json_t *take_items, const struct listing *l);	/* 
 /* The whole of a command with operands: `method` of path/OPERANDverb ("" or such as "/pause"), one after the other. Prints the operands, or as
  * JSON a list of that name, of the answers where there is a verb, else of the operands. */
 int verb_each(struct cli *cli, int argc, char **argv, const char *method, const char *path, const char *verb, const char *list);
+/* The same of arguments that have been read. */
+int verb_operands(struct cli *cli, struct args *a, const char *method, const char *path, const char *verb, const char *list);
 int verb_remove(struct cli *cli, int argc, char **argv, const char *path, const char *list); /* that, of an `rm ID...` */
 
 const char *text_of(const json_t *o, const char *key); /* NULL when it is no string */

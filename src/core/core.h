@@ -94,6 +94,7 @@ void core_create(struct core *c, const char *tenant, const char *key_id, const s
 void sandbox_start(struct sandbox *s, sandbox_done_fn done, void *ctx);
 void sandbox_stop(struct sandbox *s, sandbox_done_fn done, void *ctx);
 void sandbox_pause(struct sandbox *s, sandbox_done_fn done, void *ctx);
+void sandbox_suspend(struct sandbox *s, sandbox_done_fn done, void *ctx); /* the same to the disk; sandbox_resume is out of both */
 void sandbox_resume(struct sandbox *s, sandbox_done_fn done, void *ctx);
 void sandbox_delete(struct sandbox *s, sandbox_done_fn done, void *ctx); /* done's sandbox is NULL */
 void sandbox_touch(struct sandbox *s);

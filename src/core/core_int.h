@@ -80,6 +80,7 @@ struct sandbox {
 	uint64_t hello_deadline_ms; /* 0 = none */
 	uint64_t generation;       /* of transitions: an answer of an older one is stale */
 	unsigned under_way;        /* enum verb of lifecycle.c; 0 = no transition */
+	enum sandbox_state suspended_from; /* of a suspend under way */
 	struct waiter *waiters;    /* of the transition under way */
 	struct run *runs;          /* hash by number */
 	struct session *sessions;  /* hash by id */

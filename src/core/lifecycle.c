@@ -1,7 +1,7 @@
 /* The life of a sandbox.
  *
- * Theory of operation. A transition (create, start, stop, pause, resume, delete) puts the sandbox in its passing state (pause and
- * resume have none), asks the boundary, and ends in a resting state when the answer (and for create and start also the guest's
+ * Theory of operation. A transition (create, start, stop, pause, suspend, resume, delete) puts the sandbox in its passing state (pause, and resume
+ * from it, have none), asks the boundary, and ends in a resting state when the answer (and for create and start also the guest's
  * hello) is there. s->under_way says which one it is; those who asked wait in s->waiters, who asks for the same joins
  * them, and another verb is refused. Only delete is allowed from everywhere and overtakes what is under way: each transition has a
  * generation, and an answer of an older one is dropped. Boundaries answer in order, so a destroy sent after a create finds what the create made.
@@ -20,21 +20,24 @@ enum { REOPEN_MAX = 5, REOPEN_WINDOW_MS = 60000, DELETE_AGAIN_MS = 5000,
        TELL_TIME_MS = 60000 /* clocks drift apart */, TELL_AGAIN_MAX = 10,
        ASK_WAITED_MS = 10000, ANSWER_WITHIN_MS = 45000, EXIT_WITHIN_MS = 5000 };
 
-enum verb { V_CREATE = 1, V_START = 2, V_STOP = 4, V_PAUSE = 8, V_RESUME = 16, V_DELETE = 32, V_HOLD = 64 };
+enum verb { V_CREATE = 1, V_START = 2, V_STOP = 4, V_PAUSE = 8, V_RESUME = 16, V_DELETE = 32, V_HOLD = 64, V_SUSPEND = 128 };
 
 static const struct {
 	unsigned permits; /* verbs that may begin here, when none is under way (delete: always) */
 	unsigned already; /* verbs that have nothing to do here */
 } states[] = {
 	[SANDBOX_CREATING] = { V_DELETE, 0 },
-	[SANDBOX_RUNNING] = { V_STOP | V_PAUSE | V_DELETE | V_HOLD, V_START | V_RESUME },
-	[SANDBOX_PAUSED] = { V_STOP | V_RESUME | V_DELETE | V_HOLD, V_PAUSE },
+	[SANDBOX_RUNNING] = { V_STOP | V_PAUSE | V_SUSPEND | V_DELETE | V_HOLD, V_START | V_RESUME },
+	[SANDBOX_PAUSED] = { V_STOP | V_SUSPEND | V_RESUME | V_DELETE | V_HOLD, V_PAUSE },
 	[SANDBOX_STOPPING] = { V_DELETE, 0 },
 	[SANDBOX_STOPPED] = { V_START | V_DELETE | V_HOLD, V_STOP },
 	[SANDBOX_STARTING] = { V_DELETE, 0 },
 	[SANDBOX_DELETING] = { V_DELETE, 0 }, /* again, after a failure */
 	[SANDBOX_DELETED] = { 0, V_DELETE },
 	[SANDBOX_ERROR] = { V_START | V_STOP | V_DELETE, 0 },
+	[SANDBOX_SUSPENDING] = { V_DELETE, 0 },
+	[SANDBOX_SUSPENDED] = { V_STOP | V_RESUME | V_DELETE, V_SUSPEND | V_PAUSE },
+	[SANDBOX_RESUMING] = { V_DELETE, 0 },
 };
 static_assert(sizeof states / sizeof states[0] == SANDBOX_STATE_COUNT, "a state without a line");
 
@@ -230,8 +233,9 @@ static void on_hello(void *ctx, const struct link_run_state *known, size_t n)
 
 	s->hello = true;
 	s->hello_deadline_ms = 0;
+	lifecycle_tell_time(s, false); /* one that was paused has lost the time of it; what is asked of it now comes behind this */
 	runs_hello(s, known, n);
-	if (s->row.state == SANDBOX_CREATING || s->row.state == SANDBOX_STARTING) {
+	if (s->row.state == SANDBOX_CREATING || s->row.state == SANDBOX_STARTING || s->row.state == SANDBOX_RESUMING) {
 		enter_state(s, SANDBOX_RUNNING, NULL);
 		no_longer_creating(s);
 		lifecycle_tell_time(s, true); /* the host name may be another than it was made with */
@@ -250,6 +254,7 @@ static void on_closed(void *ctx, const struct err *why)
 	case SANDBOX_STARTING:
 	case SANDBOX_RUNNING:
 	case SANDBOX_PAUSED:
+	case SANDBOX_RESUMING:
 		connect_guest(s);
 		break;
 	case SANDBOX_STOPPING:
@@ -257,6 +262,8 @@ static void on_closed(void *ctx, const struct err *why)
 	case SANDBOX_DELETING:
 	case SANDBOX_DELETED:
 	case SANDBOX_ERROR:
+	case SANDBOX_SUSPENDING:
+	case SANDBOX_SUSPENDED:
 	case SANDBOX_STATE_COUNT:
 		break;
 	}
@@ -349,12 +356,21 @@ void lifecycle_boundary_exit(void *ctx, const char *id, const struct boundary_ex
 		pool_exit(c, id, reason);
 		return;
 	}
-	if (s->row.state == SANDBOX_DELETING || s->row.state == SANDBOX_STOPPING || s->row.state == SANDBOX_STOPPED)
+	if (s->row.state == SANDBOX_DELETING || s->row.state == SANDBOX_STOPPING || s->row.state == SANDBOX_STOPPED ||
+	    s->row.state == SANDBOX_SUSPENDED)
 		return;
 	ended_by_itself(s, reason);
 }
 
 /* --- create: core/create.c says of what; here is its transition --- */
+
+/* Of a start or a wake: what is refused for what was asked has not begun, and memory that was not read is kept. */
+static enum sandbox_state state_after_failure(const struct sandbox *s, const struct err *e)
+{
+	if (s->row.state == SANDBOX_RESUMING)
+		return e->kind == ERR_GONE ? SANDBOX_ERROR : SANDBOX_SUSPENDED;
+	return e->kind == ERR_INVALID || e->kind == ERR_UNSUPPORTED ? SANDBOX_STOPPED : SANDBOX_ERROR;
+}
 
 static void boundary_up(struct sandbox *s, const struct err *e)
 {
@@ -364,9 +380,8 @@ static void boundary_up(struct sandbox *s, const struct err *e)
 	} else if (s->row.state == SANDBOX_CREATING) {
 		create_failed(s, e);
 	} else {
-		/* What is refused for what was asked has not begun: the sandbox is as it was. */
-		bool refused = e->kind == ERR_INVALID || e->kind == ERR_UNSUPPORTED;
-		enter_state(s, refused ? SANDBOX_STOPPED : SANDBOX_ERROR, refused ? NULL : e->message);
+		enum sandbox_state state = state_after_failure(s, e);
+		enter_state(s, state, state == SANDBOX_ERROR ? e->message : NULL);
 		end(s, e);
 	}
 }
@@ -407,15 +422,16 @@ void lifecycle_await_create(struct sandbox *s, sandbox_done_fn done, void *ctx)
 
 /* --- the other transitions --- */
 
-void sandbox_start(struct sandbox *s, sandbox_done_fn done, void *ctx)
+typedef void (*up_fn)(struct boundary *b, const struct boundary_spec *spec, boundary_done_fn done, void *ctx);
+
+/* The rest of a start, and of a resume of what was suspended. */
+static void bring_up(struct sandbox *s, enum sandbox_state passing, up_fn up, sandbox_done_fn done, void *ctx)
 {
 	struct boundary_spec bs;
 	struct image image = { 0 };
 	char hostname[SPEC_HOSTNAME_MAX + 1];
 	struct err e;
 
-	if (!begin(s, V_START, "start", done, ctx))
-		return;
 	wait_for(s, done, ctx);
 	if (image_resolve(s->core->o.images, s->row.image_digest, &image, &e) < 0) {
 		err_prefix(&e, "the image of this sandbox");
@@ -423,12 +439,18 @@ void sandbox_start(struct sandbox *s, sandbox_done_fn done, void *ctx)
 		end(s, &e);
 		return;
 	}
-	enter_state(s, SANDBOX_STARTING, NULL);
+	enter_state(s, passing, NULL);
 	sandbox_touch(s);
 	bs = shape_of(s->boundary, &s->row.spec, s->row.user, &image);
 	name_it(&bs, s, hostname);
-	s->boundary->ops->start(s->boundary, &bs, on_boundary_up, step_new(s));
+	up(s->boundary, &bs, on_boundary_up, step_new(s));
 	image_done(&image);
+}
+
+void sandbox_start(struct sandbox *s, sandbox_done_fn done, void *ctx)
+{
+	if (begin(s, V_START, "start", done, ctx))
+		bring_up(s, SANDBOX_STARTING, s->boundary->ops->start, done, ctx);
 }
 
 static void on_stopped(void *ctx, const struct err *e)
@@ -516,10 +538,58 @@ void sandbox_resume(struct sandbox *s, sandbox_done_fn done, void *ctx)
 {
 	if (!begin(s, V_RESUME, "resume", done, ctx))
 		return;
-	wait_for(s, done, ctx);
 	audit_asked(s, "sandbox.resume");
+	if (s->row.state == SANDBOX_SUSPENDED) {
+		bring_up(s, SANDBOX_RESUMING, s->boundary->ops->wake, done, ctx);
+		return;
+	}
+	wait_for(s, done, ctx);
 	sandbox_touch(s);
 	s->boundary->ops->resume(s->boundary, s->row.id, on_resumed, step_new(s));
+}
+
+/* --- suspend: a pause with nothing left of it but files --- */
+
+static void on_suspended(void *ctx, const struct err *e)
+{
+	struct sandbox *s = step_take(ctx);
+
+	if (!s)
+		return;
+	if (!e) {
+		enter_state(s, SANDBOX_SUSPENDED, NULL);
+	} else {
+		enter_state(s, s->suspended_from, NULL);
+		connect_guest(s); /* may end it, and tell */
+	}
+	end(s, e);
+}
+
+static int can_suspend(const struct sandbox *s, struct err *e)
+{
+	if (s->boundary && !(s->boundary->ops->caps & BOUNDARY_CAN_SUSPEND))
+		return err_set(e, ERR_UNSUPPORTED, EOPNOTSUPP, "the boundary '%s' cannot keep what runs on the disk: pause it in memory, or stop it", s->row.boundary);
+	if (s->row.spec.ephemeral)
+		return err_set(e, ERR_UNSUPPORTED, EOPNOTSUPP, "the disk of an ephemeral sandbox does not outlive its process: pause it in memory");
+	return 0;
+}
+
+void sandbox_suspend(struct sandbox *s, sandbox_done_fn done, void *ctx)
+{
+	struct err e;
+
+	if (can_suspend(s, &e) < 0) {
+		done(ctx, &e, s);
+		return;
+	}
+	if (!begin(s, V_SUSPEND, "pause to disk", done, ctx))
+		return;
+	wait_for(s, done, ctx);
+	audit_asked(s, "sandbox.suspend");
+	s->suspended_from = s->row.state;
+	drop_link(s); /* what was not acknowledged by now is said again after the resume */
+	enter_state(s, SANDBOX_SUSPENDING, NULL);
+	s->boundary->ops->suspend(s->boundary, s->row.id, on_suspended, step_new(s));
 }
 
 /* --- held by a snapshot or a resize: a transition without a state of its own --- */
@@ -629,8 +699,15 @@ void lifecycle_adopt(struct sandbox *s)
 	}
 	if (!s->boundary)
 		return;
-	if (s->present_started && (was == SANDBOX_RUNNING || was == SANDBOX_PAUSED || was == SANDBOX_STARTING)) {
-		if (was == SANDBOX_STARTING)
+	/* On its way to the disk or back, and nothing runs: then it is there. That its memory is, is found out by a resume. */
+	bool suspended = was == SANDBOX_SUSPENDED || was == SANDBOX_SUSPENDING || was == SANDBOX_RESUMING;
+	if (suspended && s->present && !s->present_started) {
+		if (was != SANDBOX_SUSPENDED)
+			enter_state(s, SANDBOX_SUSPENDED, NULL);
+		return;
+	}
+	if (s->present_started && (was == SANDBOX_RUNNING || was == SANDBOX_PAUSED || was == SANDBOX_STARTING || suspended)) {
+		if (was == SANDBOX_STARTING || suspended)
 			enter_state(s, SANDBOX_RUNNING, NULL);
 		settle_pause(s);
 		connect_guest(s);

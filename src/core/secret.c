@@ -340,7 +340,7 @@ void secrets_tell(struct sandbox *s)
 {
 	const struct secret *v[SECRETS_OF_SANDBOX_MAX];
 	bool lives = s->row.state == SANDBOX_RUNNING || s->row.state == SANDBOX_PAUSED || s->row.state == SANDBOX_CREATING ||
-		     s->row.state == SANDBOX_STARTING;
+		     s->row.state == SANDBOX_STARTING || s->row.state == SANDBOX_RESUMING;
 	bool opened = lives && s->row.spec.network != NETWORK_NONE;
 
 	if (!s->core->o.egress)

@@ -13,6 +13,9 @@ static const char *const sandbox_states[] = {
 	[SANDBOX_DELETING] = "deleting",
 	[SANDBOX_DELETED] = "deleted",
 	[SANDBOX_ERROR] = "error",
+	[SANDBOX_SUSPENDING] = "suspending",
+	[SANDBOX_SUSPENDED] = "suspended",
+	[SANDBOX_RESUMING] = "resuming",
 };
 static_assert(ARRAY_LEN(sandbox_states) == SANDBOX_STATE_COUNT, "a sandbox state without a name");
 

@@ -16,6 +16,9 @@ enum sandbox_state {
 	SANDBOX_DELETING,
 	SANDBOX_DELETED,
 	SANDBOX_ERROR,
+	SANDBOX_SUSPENDING, /* its memory is being written down */
+	SANDBOX_SUSPENDED,
+	SANDBOX_RESUMING,   /* out of that */
 	SANDBOX_STATE_COUNT
 };
 const char *sandbox_state_name(enum sandbox_state s); /* "creating" and so on; never NULL */
@@ -33,6 +36,7 @@ enum boundary_cap {
 	BOUNDARY_OWN_CLOCK = 1 << 7,  /* its guest keeps time and host name itself, and takes them from us (link_tell_time) */
 	BOUNDARY_CAN_PERMIT = 1 << 10, /* its guest confines programs to what rules name (model/permission.h) */
 	BOUNDARY_CAN_VOLUMES = 1 << 8, /* folders that several sandboxes share and that outlive them */
+	BOUNDARY_CAN_SUSPEND = 1 << 11, /* pause with the memory on the disk, and no process */
 	BOUNDARY_GUEST_COUNTS = 1 << 9, /* only its guest can tell how many processes and files there are (OP_DISK) */
 };
 

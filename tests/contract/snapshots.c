@@ -136,7 +136,9 @@ static void of_a_stopped_and_of_a_paused_one(void **state)
 	assert_true(sh_is(parent, "echo 1 > /root/n", ""));
 	if (suite.b->ops->caps & BOUNDARY_CAN_PAUSE) {
 		assert_true(suite_ask(suite.b->ops->pause, parent, &e));
-		assert_true(take(parent, paused, false).good);
+		assert_true(take(parent, stopped, false).good);
+		assert_true(suite_ask(suite.b->ops->drop_snapshot, stopped, &e));
+		assert_true(take(parent, paused, false).good); /* the second, too */
 		assert_true(suite_ask(suite.b->ops->resume, parent, &e)); /* it was paused still */
 		assert_true(sh_is(parent, "cat /root/n", "1\n"));
 		assert_true(suite_ask(suite.b->ops->drop_snapshot, paused, &e));

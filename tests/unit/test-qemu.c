@@ -92,7 +92,7 @@ static void on_ended(void *ctx, const struct err *why)
 /* Why it ended. */
 static struct err see(const char *status)
 {
-	static const struct qemu_events events = { on_started, on_ended, NULL, NULL };
+	static const struct qemu_events events = { .started = on_started, .ended = on_ended };
 	struct stage s = { .launcher = { .start = start, .kill = end, .swept = swept }, .status = status };
 	char path[] = "/tmp/caisson-qemu-XXXXXX";
 	uv_loop_t loop;

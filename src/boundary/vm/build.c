@@ -200,7 +200,7 @@ static int memory_file(const char *name, uint64_t size)
 
 static int boot(struct build *b, struct err *e)
 {
-	static const struct qemu_events events = { on_started, on_ended, on_event, NULL };
+	static const struct qemu_events events = { .started = on_started, .ended = on_ended, .event = on_event };
 	const struct template_host *h = b->host;
 	char id[37];
 	auto_fd int kernel = open(h->kernel, O_RDONLY | O_CLOEXEC);

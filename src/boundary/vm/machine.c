@@ -18,6 +18,8 @@
  *
  *   create: WAITING (for the template) -> LAUNCHING -> BOOTING (it is restored, and asked SETUP) -> RUNNING
  *   start:                                LAUNCHING -> BOOTING (it boots, and is asked SETUP)    -> RUNNING
+ *   wake:                                 LAUNCHING -> BOOTING (its memory is read, and it is asked SETUP) -> RUNNING
+ *   suspend: RUNNING (held by a taking, snapshot.c) -> ENDING (killed) -> out of the table
  *   stop:    RUNNING -> SYNCING (its disk is kept) -> ENDING (killed) -> out of the table
  *   destroy: any -> ENDING -> out of the table
  *
@@ -53,7 +55,11 @@ struct machine *machine_new(struct vm *v, const char *id, int dir)
 	m->dir = dir;
 	m->client = m->state_fd = m->ram_fd = -EBADF;
 	snprintf(m->id, sizeof m->id, "%s", id);
-	HASH_ADD_STR(v->machines, id, m);
+	struct machine *before = machine_find(v, id);
+	if (before)
+		before->next = m;
+	else
+		HASH_ADD_STR(v->machines, id, m);
 	return m;
 }
 
@@ -74,9 +80,14 @@ static void let_go(struct machine *m)
 	vm_snapshot_machine_gone(m);
 }
 
-void machine_forget(struct machine *m)
+static void machine_free(struct machine *m)
 {
-	HASH_DEL(m->vm->machines, m);
+	if (m->next) {
+		struct err e;
+		(void)err_set(&e, ERR_UNAVAILABLE, ECANCELED, "the boundary is being closed");
+		machine_tell(&m->next->start, &e);
+		machine_free(m->next);
+	}
 	let_go(m);
 	qemu_free(take_ptr(&m->qemu));
 	for (size_t i = 0; i < m->setup.envc; i++)
@@ -94,12 +105,19 @@ void machine_forget(struct machine *m)
 	free(m);
 }
 
+void machine_forget(struct machine *m)
+{
+	HASH_DEL(m->vm->machines, m);
+	machine_free(m);
+}
+
 /* Nothing runs any more: everybody who waits is told. `why`: what a start that has not succeeded failed by. */
 static void finish(struct machine *m, const struct err *why)
 {
 	struct vm *v = m->vm;
 	struct waiting start = m->start, stop = m->stop, destroy = m->destroy;
-	bool remove = m->remove || m->ephemeral, ended_by_itself = !start.done && !stop.done && !destroy.done;
+	struct machine *next = take_ptr(&m->next);
+	bool remove = m->remove || m->ephemeral, ended_by_itself = !start.done && !stop.done && !destroy.done && !m->unfinished;
 	char id[40];
 	struct err e, copy = *why;
 
@@ -109,6 +127,13 @@ static void finish(struct machine *m, const struct err *why)
 	machine_tell(&start, &copy);
 	machine_tell(&stop, r < 0 ? &e : NULL);
 	machine_tell(&destroy, r < 0 ? &e : NULL);
+	if (next && remove) {
+		machine_tell(&next->start, why);
+		machine_free(next);
+	} else if (next) {
+		HASH_ADD_STR(v->machines, id, next);
+		machine_begin(next);
+	}
 	if (ended_by_itself && v->base.on_exit) {
 		struct boundary_exit x = { .oom = copy.kind == ERR_LIMIT && copy.errnum == ENOMEM };
 		snprintf(x.reason, sizeof x.reason, "%.199s", copy.message);
@@ -229,7 +254,20 @@ static void on_event(void *ctx, const char *name, const json_t *data)
 	vm_snapshot_event(ctx, name, data);
 }
 
-static const struct qemu_events events = { on_started, on_ended, on_event, on_restored };
+/* Of one that was suspended. From now on its disk is no longer what that memory belongs to, so a later daemon takes it as it is, too: it has been set up
+ * before. (But for its volumes, which it could not reach.) */
+static void on_loaded(void *ctx)
+{
+	struct machine *m = ctx;
+
+	if (faccessat(m->dir, "memory", F_OK, 0) < 0)
+		return;
+	if (!m->volumes.n)
+		(void)vmdir_write(m->dir, "ready", ""); /* first: with both of them it has not run */
+	(void)unlinkat(m->dir, "memory", 0);
+}
+
+static const struct qemu_events events = { .started = on_started, .ended = on_ended, .event = on_event, .loaded = on_loaded, .restored = on_restored };
 
 static int launch(struct machine *m, enum vmm_begin begin, int ram, int kernel, struct err *e)
 {
@@ -260,6 +298,8 @@ static int launch(struct machine *m, enum vmm_begin begin, int ram, int kernel, 
 	return 0;
 }
 
+static int begin(struct machine *m, struct err *e);
+
 static void on_disk_copied(void *ctx, const struct err *why)
 {
 	struct machine *m = ctx;
@@ -268,7 +308,7 @@ static void on_disk_copied(void *ctx, const struct err *why)
 	m->copy = NULL;
 	if (why)
 		finish(m, why);
-	else if ((m->state_fd >= 0 ? launch(m, VMM_INCOMING, m->ram_fd, -EBADF, &e) : machine_boot(m, &e)) < 0)
+	else if (begin(m, &e) < 0)
 		finish(m, &e);
 }
 
@@ -326,8 +366,11 @@ void machine_make(struct machine *m)
 	want_template(m, on_template);
 }
 
-static int boot(struct machine *m, struct err *e)
+static int begin_now(struct machine *m, struct err *e)
 {
+	if (m->state_fd >= 0)
+		return launch(m, VMM_INCOMING, m->ram_fd, -EBADF, e);
+	(void)unlinkat(m->dir, "memory", 0); /* there is none, or it is not what it goes on from */
 	auto_fd int kernel = open(m->vm->kernel, O_RDONLY | O_CLOEXEC);
 
 	if (kernel < 0)
@@ -342,16 +385,59 @@ static void on_settled(void *ctx, const struct err *why, const struct template *
 
 	(void)t;
 	m->state = MACHINE_LAUNCHING; /* it waits for no template any more */
-	if (why || boot(m, &e) < 0)
+	if (why || begin_now(m, &e) < 0)
 		finish(m, why ? why : &e);
 }
 
-int machine_boot(struct machine *m, struct err *e)
+/* Where state_fd is, else from its own disk. */
+static int begin(struct machine *m, struct err *e)
 {
 	if (templates_settled(m->vm->templates))
-		return boot(m, e);
+		return begin_now(m, e);
 	want_template(m, on_settled); /* whether KVM works is found out by that */
 	return 0;
+}
+
+static void start(struct machine *m)
+{
+	struct err e = { 0 };
+
+	if (m->wakes)
+		m->state_fd = openat(m->dir, "memory", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (m->wakes && m->state_fd < 0)
+		(void)err_set(&e, ERR_GONE, ENOENT, "its memory is not there any more: stop the sandbox, and start it from its disk");
+	if (e.kind || begin(m, &e) < 0)
+		finish(m, &e);
+}
+
+struct clearing {
+	struct vm *vm;
+	char id[40];
+};
+
+static void on_clear(void *ctx, const struct err *why)
+{
+	struct clearing *c = ctx;
+	struct machine *m = machine_find(c->vm, c->id);
+
+	free(c);
+	if (!m || !m->clearing)
+		return;
+	m->clearing = false;
+	if (why)
+		finish(m, why);
+	else
+		start(m);
+}
+
+void machine_begin(struct machine *m)
+{
+	struct clearing *c = xcalloc(1, sizeof *c);
+
+	*c = (struct clearing){ .vm = m->vm };
+	memcpy(c->id, m->id, sizeof c->id);
+	m->clearing = true;
+	m->vm->qemu.launcher->end(m->vm->qemu.launcher, c->id, on_clear, c); /* m may be gone behind this */
 }
 
 void machine_make_from(struct machine *m, int folder, bool with_memory, const struct memory_files *apart)
@@ -399,7 +485,7 @@ static void take_volumes(struct machine *m, const struct volume_mounts *volumes,
 	to->line = m->line;
 }
 
-void machine_take_spec(struct machine *m, const struct boundary_spec *s)
+void machine_take_spec(struct machine *m, const struct boundary_spec *s, bool goes_on)
 {
 	struct guest_setup *to = &m->setup;
 	char machine[33];
@@ -424,10 +510,23 @@ void machine_take_spec(struct machine *m, const struct boundary_spec *s)
 	to->link = m->vm->tap ? s->network ? GUEST_LINK_UP : GUEST_LINK_DOWN : GUEST_LINK_NONE;
 	make_address(s->id, to->mac);
 	m->image = xstrdup(s->image_digest);
-	take_volumes(m, s->volumes, s->from_snapshot);
+	take_volumes(m, s->volumes, goes_on);
 }
 
 /* --- stop --- */
+
+bool machine_sync(struct machine *m, boundary_done_fn done)
+{
+	machine_close_client(m);
+	int fd = vmdir_connect(m->dir, "guest");
+	if (fd < 0)
+		return false;
+	if (m->paused)
+		qemu_call(m->qemu, "cont", NULL, -EBADF, NULL, NULL);
+	m->ask = ask_new(m->vm->qemu.loop, fd, &(struct ask_what){ ask_put_sync, GUEST_OP_END, m->between ? ASK_BETWEEN : ASK_HALF_SAID, SYNC_MS }, done, m);
+	m->between = false;
+	return true;
+}
 
 static void on_synced(void *ctx, const struct err *e)
 {
@@ -440,16 +539,21 @@ static void on_synced(void *ctx, const struct err *e)
 
 void machine_stop(struct machine *m)
 {
+	m->remove |= m->destroy.done != NULL;
 	if (m->state == MACHINE_ENDING)
 		return;
-	m->remove |= m->destroy.done != NULL;
-	int fd = m->state == MACHINE_RUNNING && !m->remove && !m->ephemeral ? (machine_close_client(m), vmdir_connect(m->dir, "guest")) : -EBADF;
-	if (fd < 0) {
+	if (m->state != MACHINE_RUNNING || m->remove || m->ephemeral || !machine_sync(m, on_synced))
 		end(m);
-		return;
-	}
-	m->state = MACHINE_SYNCING;
-	m->ask = ask_new(m->vm->qemu.loop, fd, &(struct ask_what){ ask_put_sync, GUEST_OP_END, m->between ? ASK_BETWEEN : ASK_HALF_SAID, SYNC_MS }, on_synced, m);
+	else
+		m->state = MACHINE_SYNCING;
+}
+
+void machine_end_suspended(struct machine *m, struct waiting *told)
+{
+	m->stop = *told;
+	*told = (struct waiting){ 0 };
+	(void)unlinkat(m->dir, "held", 0);
+	end(m);
 }
 
 /* --- adoption --- */
@@ -486,6 +590,13 @@ static void go_on(struct machine *m)
 		qemu_call(m->qemu, "query-status", NULL, -EBADF, on_status, m);
 }
 
+/* Nobody knows how far it had come; or it has been suspended, for where there is a "memory" the machine has not run since. */
+static void end_unfinished(struct machine *m)
+{
+	m->unfinished = true;
+	end(m);
+}
+
 int machine_adopt(struct vm *v, const char *id)
 {
 	auto_fd int dir = vmdir_open(v->data, id);
@@ -503,8 +614,8 @@ int machine_adopt(struct vm *v, const char *id)
 	int r = qemu_adopt(m->qemu, id);
 	if (r < 0)
 		machine_forget(m);
-	else if (faccessat(m->dir, "ready", F_OK, 0) < 0)
-		end(m); /* nobody knows how far it had come */
+	else if (faccessat(m->dir, "ready", F_OK, 0) < 0 || faccessat(m->dir, "memory", F_OK, 0) == 0)
+		end_unfinished(m);
 	else
 		go_on(m);
 	return r;

@@ -182,6 +182,8 @@ static void on_event(void *ctx, const char *name, const json_t *data)
 	/* one that was saved while it was held comes up so, whatever was said before */
 	if (q->restoring && streq(status, "completed")) {
 		q->restoring = false;
+		if (q->ev->loaded)
+			q->ev->loaded(q->ctx);
 		begin_link(q); /* what the state says of it was of another machine */
 		qemu_call(q, "cont", NULL, -EBADF, on_continued, q);
 	} else if (q->ev->event && (streq(status, "completed") || streq(status, "failed"))) {

@@ -17,6 +17,7 @@
  *
  *   HELD (stopped; its disk is copied, its memory saved; then it goes on) -> [SETTLING (a copy of it is asked to SYNC)] -> KEEPING -> told
  *   a stopped sandbox:  its disk is copied                                                                              -> KEEPING -> told
+ *   suspend: its guest is asked to SYNC -> HELD (its memory is saved) -> KEEPING (held still) -> the machine ends -> told
  *
  * Memory is saved apart where that can be: of a fork whose parent began with a file as its memory that we know of. Then QEMU writes its devices,
  * the warden copies the pages that differ from that file, and what children need (memory.h) is made of both when the machine goes on. Else QEMU writes
@@ -41,6 +42,7 @@ struct taking {
 	bool saving, refused; /* QEMU is at it; memory could not be had apart */
 	boundary_snapshot_fn done;
 	void *ctx;
+	struct waiting suspended; /* instead of done */
 	char *path; /* of the unfinished folder */
 	int dir, disk;
 	int changed, devices, base; /* memory.h: of memory apart, or negative */
@@ -77,6 +79,7 @@ static void tell(struct taking *t, uint64_t bytes)
 	boundary_snapshot_fn done = t->done;
 	void *ctx = t->ctx;
 	struct err why = t->why;
+	struct waiting suspended = t->suspended;
 
 	while (*at != t)
 		at = &(*at)->next;
@@ -84,7 +87,24 @@ static void tell(struct taking *t, uint64_t bytes)
 	free(t->path);
 	free(t->image);
 	free(t);
-	done(ctx, why.kind ? &why : NULL, why.kind ? 0 : bytes);
+	machine_tell(&suspended, why.kind ? &why : NULL);
+	if (done)
+		done(ctx, why.kind ? &why : NULL, why.kind ? 0 : bytes);
+}
+
+/* Its memory is kept: now the machine may end. */
+static void end_machine(struct taking *t)
+{
+	struct machine *m = t->m;
+
+	if (t->why.kind) { /* of a machine that goes on, or has ended in another way */
+		(void)unlinkat(t->kept->machine, "memory", 0);
+		let_machine_go(t);
+		return;
+	}
+	t->m = NULL;
+	m->taking = NULL;
+	machine_end_suspended(m, &t->suspended);
 }
 
 static void on_kept(void *ctx, const struct err *e)
@@ -95,13 +115,14 @@ static void on_kept(void *ctx, const struct err *e)
 		t->why = *e;
 	if (t->meta.apart && !t->why.kind)
 		memory_keep(t->vm, t->id, &t->kept->apart);
+	if (t->kept->machine >= 0)
+		end_machine(t);
 	tell(t, t->kept->bytes);
 }
 
-/* All that it holds but its folder. Not from within a callback of the copy's own monitor. */
-static void let_all_go(struct taking *t)
+/* All that it holds but its machine and its folder. Not from within a callback of the copy's own monitor. */
+static void let_parts_go(struct taking *t)
 {
-	let_machine_go(t);
 	offload_cancel(take_ptr(&t->copy));
 	ask_free(take_ptr(&t->ask));
 	qemu_free(take_ptr(&t->qemu));
@@ -116,14 +137,17 @@ static void let_all_go(struct taking *t)
 static void end(struct taking *t, const struct err *why)
 {
 	struct keeping *k = xcalloc(1, sizeof *k);
+	bool suspends = t->suspended.done && !why;
 
 	t->why = why ? *why : (struct err){ 0 };
 	*k = (struct keeping){ .dir = take_fd(&t->dir), .changed = take_fd(&t->changed), .devices = take_fd(&t->devices),
-			       .base = take_fd(&t->base), .apart = { -EBADF, -EBADF }, .good = !why, .passing = t->passing, .memory = t->meta.with_memory, .folder = snapshot_path(t->vm->data, "", ""),
+			       .base = take_fd(&t->base), .machine = suspends ? fcntl(t->m->dir, F_DUPFD_CLOEXEC, 3) : -EBADF, .apart = { -EBADF, -EBADF }, .good = !why, .passing = t->passing, .memory = t->meta.with_memory, .folder = snapshot_path(t->vm->data, "", ""),
 			       .path = xstrdup(t->path), .to = snapshot_path(t->vm->data, "", t->id) };
 	snprintf(k->meta, sizeof k->meta, "%d %llu %llu %u %d", SNAPSHOT_META_VERSION, (unsigned long long)t->meta.memory_mib, (unsigned long long)t->meta.disk_mib, t->meta.cpus,
 		 t->meta.apart ? 2 : t->meta.with_memory);
-	let_all_go(t);
+	if (!suspends)
+		let_machine_go(t);
+	let_parts_go(t);
 	t->kept = k;
 	t->keeping = offload_new(t->vm->qemu.loop, keeping_run, keeping_release, k, on_kept, t);
 }
@@ -184,7 +208,7 @@ static void on_copy_restored(void *ctx)
 
 static void settle(struct taking *t)
 {
-	static const struct qemu_events events = { on_copy_started, on_copy_ended, NULL, on_copy_restored };
+	static const struct qemu_events events = { .started = on_copy_started, .ended = on_copy_ended, .restored = on_copy_restored };
 	const struct vm *v = t->vm;
 	char id[37];
 	struct err e;
@@ -374,7 +398,8 @@ static void on_stopped(void *ctx, const struct err *e, const json_t *result)
 	if (e) {
 		fail(t, e);
 	} else {
-		copy_disk(t);
+		if (!t->suspended.done)
+			copy_disk(t);
 		if (!t->why.kind && t->changed >= 0) {
 			save_apart(t);
 			return;
@@ -385,12 +410,24 @@ static void on_stopped(void *ctx, const struct err *e, const json_t *result)
 	join(t);
 }
 
+/* QEMU saves none a second time that has not run since the first. One that is paused has to, then: for the instant until the next command. */
+static void on_looked(void *ctx, const struct err *e, const json_t *result)
+{
+	struct machine *m = ctx;
+
+	if (!m->taking || !m->taking->saving)
+		return;
+	if (!e && streq(json_string_value(json_object_get(result, "status")), "postmigrate"))
+		qemu_call(m->qemu, "cont", NULL, -EBADF, NULL, NULL);
+	qemu_call(m->qemu, "stop", NULL, -EBADF, on_stopped, m);
+}
+
 /* Stopped from the start: of an emulated machine that goes on meanwhile QEMU misses pages that change, and copies crash. */
 static void save(struct taking *t)
 {
 	(void)vmdir_write(t->m->dir, "held", t->m->paused ? "paused" : "running");
 	t->saving = true;
-	qemu_call(t->m->qemu, "stop", NULL, -EBADF, on_stopped, t->m);
+	qemu_call(t->m->qemu, "query-status", NULL, -EBADF, on_looked, t->m);
 }
 
 static void give_up_apart(struct taking *t)
@@ -412,12 +449,12 @@ static void join(struct taking *t)
 		if (t->saving)
 			return;
 	}
-	const bool settles = t->ran && !t->memory;
 	struct err why = t->why;
-	let_machine_go(t);
+	if (!t->suspended.done)
+		let_machine_go(t);
 	if (why.kind)
 		end(t, &why);
-	else if (settles)
+	else if (t->ran && !t->memory)
 		settle(t);
 	else
 		end(t, NULL);
@@ -432,8 +469,9 @@ void vm_snapshot_machine_gone(struct machine *m)
 	m->taking = NULL;
 	t->m = NULL;
 	t->saving = false; /* its monitor goes with it */
-	(void)err_set(&t->why, ERR_GONE, ESRCH, "the sandbox has ended while the snapshot was taken");
-	join(t);
+	(void)err_set(&t->why, ERR_GONE, ESRCH, "the sandbox has ended while %s", t->suspended.done ? "its memory was written down" : "the snapshot was taken");
+	if (!t->keeping)
+		join(t);
 }
 
 static int begin(struct vm *v, const char *id, const char *snapshot, bool memory, bool passing, struct taking **ret, struct err *e)
@@ -510,6 +548,40 @@ void vm_snapshot(struct boundary *b, const char *id, const char *snapshot, bool 
 	join(t);
 }
 
+/* (A guest that can't is suspended all the same.) */
+static void on_synced(void *ctx, const struct err *e)
+{
+	struct machine *m = ctx;
+
+	(void)e;
+	m->ask = NULL;
+	if (m->taking)
+		save(m->taking);
+}
+
+/* First of all what it has written goes to its disk: a stop of what is suspended leaves that alone. */
+void vm_suspend(struct boundary *b, const char *id, boundary_done_fn done, void *ctx)
+{
+	struct vm *v = container_of(b, struct vm, base);
+	struct machine *m = machine_find(v, id);
+	struct taking *t = NULL;
+	char name[37];
+	struct err e;
+
+	random_uuid(name);
+	if (!m)
+		(void)err_set(&e, ERR_NOT_FOUND, ESRCH, "the sandbox is not started");
+	else if (m->ephemeral)
+		(void)err_set(&e, ERR_UNSUPPORTED, EOPNOTSUPP, "the disk of an ephemeral sandbox does not outlive its process");
+	else if (begin(v, id, name, true, false, &t, &e) == 0) {
+		t->suspended = (struct waiting){ done, ctx };
+		if (!machine_sync(m, on_synced))
+			save(t);
+		return;
+	}
+	done(ctx, &e);
+}
+
 /* What a thread is at becomes whole, or not; nobody who comes after us will know it. */
 void vm_snapshots_close(struct vm *v)
 {
@@ -524,7 +596,8 @@ void vm_snapshots_close(struct vm *v)
 			offload_cancel(t->keeping);
 		else
 			snapshot_folder_remove(t->path);
-		let_all_go(t);
+		let_machine_go(t);
+		let_parts_go(t);
 		t->changed = close_fd(t->changed);
 		t->why = e;
 		tell(t, 0);

@@ -4,6 +4,8 @@
  *   state   the machine's memory and devices, of a snapshot with memory, but not of a fork whose children map it (memory.h)
  *   meta    what it was taken of; written last, so that a snapshot without it is none
  *
+ * Of a machine that is suspended memory and devices are taken in the same way, into its own folder (vmdir.h), and it ends.
+ *
  * A running machine is held while QEMU writes its memory and the disk is copied, and goes on as it was. What its guest has not
  * written to its disk by then is in its memory only. So for a snapshot without memory a copy of the machine comes to life that nobody else
  * ever speaks to, is asked to SYNC, and ends: its disk is the snapshot's. */
@@ -20,6 +22,7 @@ struct snapshot_meta {
 };
 
 void vm_snapshot(struct boundary *b, const char *id, const char *snapshot, bool memory, bool passing, boundary_snapshot_fn done, void *ctx);
+void vm_suspend(struct boundary *b, const char *id, boundary_done_fn done, void *ctx);
 void vm_drop_snapshot(struct boundary *b, const char *snapshot, boundary_done_fn done, void *ctx);
 void vm_list_snapshots(struct boundary *b, boundary_snapshots_fn done, void *ctx);
 

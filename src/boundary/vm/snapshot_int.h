@@ -15,6 +15,7 @@ struct keeping {
 	int dir;
 	int changed, devices, base; /* of memory apart (memory.h), or negative */
 	bool good, passing, memory; /* not good: it is removed */
+	int machine;                /* suspended: whose folder gets the memory, and there is no snapshot; or negative */
 	char *folder, *path, *to, meta[200];
 	uint64_t bytes;             /* result */
 	struct memory_files apart;  /* the same, when its memory is */

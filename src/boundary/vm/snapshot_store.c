@@ -50,7 +50,6 @@ static uint64_t bytes_of(int dir)
 	return n;
 }
 
-
 static int write_out(int dir)
 {
 	for (size_t i = 0; i < KEPT_FILES; i++) {
@@ -77,15 +76,24 @@ static int put_in_place(struct keeping *k)
 	return folder >= 0 && fsync(folder) < 0 ? -errno : r;
 }
 
+static int put_beside_disk(struct keeping *k)
+{
+	auto_fd int state = openat(k->dir, "state", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	int r = state < 0 || fsync(state) < 0 || renameat(k->dir, "state", k->machine, "memory") < 0 || fsync(k->machine) < 0 ? -errno : 0;
+
+	snapshot_folder_remove(k->path);
+	return r;
+}
+
 int keeping_run(void *work, struct err *e)
 {
 	struct keeping *k = work;
-	int r = k->good ? put_in_place(k) : 0;
+	int r = !k->good ? 0 : k->machine >= 0 ? put_beside_disk(k) : put_in_place(k);
 
 	k->bytes = bytes_of(k->dir) + bytes_in(k->apart.state) + bytes_in(k->changed); /* which is there still where it is their memory */
 	if (!k->good || r < 0)
 		snapshot_folder_remove(faccessat(AT_FDCWD, k->path, F_OK, 0) == 0 ? k->path : k->to);
-	return r < 0 ? err_sys(e, ERR_UNAVAILABLE, -r, "put the snapshot in its place") : 0;
+	return r < 0 ? err_sys(e, ERR_UNAVAILABLE, -r, k->machine >= 0 ? "keep the machine's memory" : "put the snapshot in its place") : 0;
 }
 
 void keeping_release(void *work)
@@ -93,6 +101,7 @@ void keeping_release(void *work)
 	struct keeping *k = work;
 
 	close_fd(k->dir);
+	close_fd(k->machine);
 	close_fd(k->changed);
 	close_fd(k->devices);
 	close_fd(k->base);

@@ -91,7 +91,7 @@ static int create(struct vm *v, const struct boundary_spec *s, boundary_done_fn 
 	if (dir < 0)
 		return err_sys(e, ERR_UNAVAILABLE, -dir, "open the sandbox's folder");
 	struct machine *m = machine_new(v, s->id, dir);
-	machine_take_spec(m, s);
+	machine_take_spec(m, s, s->from_snapshot);
 	r = write_limits(m);
 	if (r < 0) {
 		machine_forget(m);
@@ -115,31 +115,40 @@ static void vm_create(struct boundary *b, const struct boundary_spec *spec, boun
 		done(ctx, &e);
 }
 
-static int start(struct vm *v, const struct boundary_spec *s, boundary_done_fn done, void *ctx, struct err *e)
+static int start(struct vm *v, const struct boundary_spec *s, bool wake, boundary_done_fn done, void *ctx, struct err *e)
 {
 	int r = check_spec(v, s, e);
 
 	if (r < 0)
 		return r;
-	if (machine_find(v, s->id))
+	const struct machine *before = machine_find(v, s->id);
+	if (before && (!before->unfinished || before->next))
 		return err_set(e, ERR_CONFLICT, EBUSY, "the sandbox is started already, or being stopped");
 	int dir = vmdir_open(v->data, s->id);
 	if (dir < 0)
 		return err_set(e, ERR_NOT_FOUND, ENOENT, "there is no such sandbox");
 	struct machine *m = machine_new(v, s->id, dir);
-	machine_take_spec(m, s);
+	machine_take_spec(m, s, wake);
+	m->wakes = wake;
 	m->start = (struct waiting){ done, ctx };
-	r = machine_boot(m, e); /* may have told its end already */
-	if (r < 0)
-		machine_forget(m);
-	return r;
+	if (!before)
+		machine_begin(m); /* may have told its end already */
+	return 0;
 }
 
 static void vm_start(struct boundary *b, const struct boundary_spec *spec, boundary_done_fn done, void *ctx)
 {
 	struct err e;
 
-	if (start(of(b), spec, done, ctx, &e) < 0)
+	if (start(of(b), spec, false, done, ctx, &e) < 0)
+		done(ctx, &e);
+}
+
+static void vm_wake(struct boundary *b, const struct boundary_spec *spec, boundary_done_fn done, void *ctx)
+{
+	struct err e;
+
+	if (start(of(b), spec, true, done, ctx, &e) < 0)
 		done(ctx, &e);
 }
 
@@ -165,6 +174,8 @@ static void on_remains_ended(void *ctx, const struct err *why)
 	struct remains *r = ctx;
 	struct err e;
 
+	if (!why && !r->remove)
+		vmdir_forget_memory(r->vm->data, r->id);
 	machine_tell(&r->w, why ? why : r->remove && vmdir_remove(r->vm->data, r->id, &e) < 0 ? &e : NULL);
 	free(r);
 }
@@ -538,7 +549,7 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 {
 	static const struct boundary_ops ops = { /* but for what depends on the host */
 		.name = "vm",
-		.caps = BOUNDARY_CAN_PAUSE | BOUNDARY_CAN_SNAPSHOT_DISK | BOUNDARY_CAN_SNAPSHOT_MEMORY | BOUNDARY_STRONG | BOUNDARY_OWN_CLOCK |
+		.caps = BOUNDARY_CAN_PAUSE | BOUNDARY_CAN_SUSPEND | BOUNDARY_CAN_SNAPSHOT_DISK | BOUNDARY_CAN_SNAPSHOT_MEMORY | BOUNDARY_STRONG | BOUNDARY_OWN_CLOCK |
 			BOUNDARY_GUEST_COUNTS | BOUNDARY_CAN_PERMIT,
 		.spare_rest_ms = SPARE_REST_MS,
 		.spare_runs = "/bin/true",
@@ -549,6 +560,8 @@ struct boundary *vm_boundary_new(uv_loop_t *loop, const struct vm_options *o, st
 		.destroy = vm_destroy,
 		.pause = vm_pause,
 		.resume = vm_resume,
+		.suspend = vm_suspend,
+		.wake = vm_wake,
 		.usage = vm_usage,
 		.check = vm_check,
 		.snapshot = vm_snapshot,

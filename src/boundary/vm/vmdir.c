@@ -41,7 +41,7 @@ int vmdir_open(const char *data, const char *id)
 
 int vmdir_remove(const char *data, const char *id, struct err *e)
 {
-	static const char *const names[] = { "vmm", "guest", "qmp", "limits", "held", "held.new", "ready", "ready.new", "ephemeral.new", "vmm.new", "limits.new", "ephemeral", "disk" };
+	static const char *const names[] = { "vmm", "guest", "qmp", "limits", "held", "held.new", "ready", "ready.new", "ephemeral.new", "vmm.new", "limits.new", "ephemeral", "memory", "disk" };
 	auto_fd int dir = vmdir_open(data, id);
 	auto_free char *path = xasprintf("%s/%s", data, id);
 
@@ -50,6 +50,14 @@ int vmdir_remove(const char *data, const char *id, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(names) && dir >= 0; i++)
 		(void)unlinkat(dir, names[i], 0);
 	return dir < 0 || rmdir(path) < 0 ? err_sys(e, ERR_UNAVAILABLE, dir < 0 ? -dir : errno, "remove what is left of the sandbox") : 0;
+}
+
+void vmdir_forget_memory(const char *data, const char *id)
+{
+	auto_fd int dir = vmdir_open(data, id);
+
+	if (dir >= 0)
+		(void)unlinkat(dir, "memory", 0);
 }
 
 int vmdir_new_disk(int dir)

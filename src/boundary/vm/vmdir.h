@@ -4,6 +4,7 @@
  *   guest, qmp  sockets on which QEMU listens
  *   vmm         the process (vmm.h), while it runs
  *   limits      "memory_mib cpu_millis disk_mib pids image"
+ *   memory      memory and devices of a machine that is suspended; gone when it runs again
  *   held        there while a snapshot holds it still: "running" or "paused", as it will be again
  *   ready       there if the guest has been set up since that process began
  *   ephemeral   there if the disk goes with the process
@@ -19,6 +20,7 @@ int vmdir_make(const char *data, const char *id, struct err *e); /* ERR_CONFLICT
 /* A descriptor of it, or a negative errno. */
 int vmdir_open(const char *data, const char *id);
 int vmdir_remove(const char *data, const char *id, struct err *e); /* also when there is nothing */
+void vmdir_forget_memory(const char *data, const char *id);        /* the same */
 
 int vmdir_make_disk(int dir, uint64_t mib, struct err *e); /* the empty file */
 int vmdir_new_disk(int dir);                               /* the same of no size yet, open for writing; or a negative errno */

@@ -90,6 +90,7 @@ bool toolbox_sandbox(struct daytona *d, struct request *r, struct sandbox_view *
 	switch (ret->state) {
 	case SANDBOX_CREATING:
 	case SANDBOX_STARTING:
+	case SANDBOX_RESUMING:
 	case SANDBOX_RUNNING:
 	case SANDBOX_PAUSED: /* the verb decides */
 		return true;
@@ -102,6 +103,8 @@ bool toolbox_sandbox(struct daytona *d, struct request *r, struct sandbox_view *
 		break;
 	case SANDBOX_STOPPING:
 	case SANDBOX_STOPPED:
+	case SANDBOX_SUSPENDING:
+	case SANDBOX_SUSPENDED:
 	case SANDBOX_STATE_COUNT:
 	default:
 		err_set(&e, ERR_CONFLICT, 0, "sandbox is not running: it is %s; start it first", sandbox_state_word(ret->state));

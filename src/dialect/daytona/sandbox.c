@@ -19,6 +19,9 @@ static const struct {
 	[SANDBOX_DELETING] = { "destroying", "destroyed" },
 	[SANDBOX_DELETED] = { "destroyed", "destroyed" },
 	[SANDBOX_ERROR] = { "error", NULL },
+	[SANDBOX_SUSPENDING] = { "paused", "paused" },
+	[SANDBOX_SUSPENDED] = { "paused", "paused" },
+	[SANDBOX_RESUMING] = { "starting", "started" },
 };
 
 const char *sandbox_state_word(enum sandbox_state s)
@@ -269,7 +272,7 @@ static void handle_start(struct request *r, void *daytona)
 	if (v.state == SANDBOX_RUNNING)
 		reply(d, r, &v);
 	else
-		change(r, d, v.state == SANDBOX_PAUSED ? DO_RESUME : DO_START);
+		change(r, d, v.state == SANDBOX_PAUSED || v.state == SANDBOX_SUSPENDED ? DO_RESUME : DO_START);
 }
 
 static void handle_stop(struct request *r, void *daytona)

@@ -218,6 +218,7 @@ static void encode_capabilities(struct jout *j, unsigned caps)
 {
 	static const struct { const char *name; unsigned bit; } names[] = {
 		{ "pause", BOUNDARY_CAN_PAUSE },
+		{ "suspend", BOUNDARY_CAN_SUSPEND },
 		{ "resize", BOUNDARY_CAN_RESIZE },
 		{ "volumes", BOUNDARY_CAN_VOLUMES },
 		{ "snapshot_disk", BOUNDARY_CAN_SNAPSHOT_DISK },

@@ -26,6 +26,7 @@ static const struct route routes[] = {
 	{ .method = "POST", .pattern = SANDBOX "/start", .handle = native_sandbox_start },
 	{ .method = "POST", .pattern = SANDBOX "/stop", .handle = native_sandbox_stop },
 	{ .method = "POST", .pattern = SANDBOX "/pause", .handle = native_sandbox_pause },
+	{ .method = "POST", .pattern = SANDBOX "/suspend", .handle = native_sandbox_suspend },
 	{ .method = "POST", .pattern = SANDBOX "/resume", .handle = native_sandbox_resume },
 	{ .method = "POST", .pattern = SANDBOX "/fork", .body = BODY_BUFFER, .handle = native_sandbox_fork },
 	{ .method = "POST", .pattern = SANDBOX "/resize", .body = BODY_BUFFER, .handle = native_sandbox_resize },

@@ -126,6 +126,7 @@ void native_sandbox_delete(struct request *r, void *dialect);
 void native_sandbox_start(struct request *r, void *dialect);
 void native_sandbox_stop(struct request *r, void *dialect);
 void native_sandbox_pause(struct request *r, void *dialect);
+void native_sandbox_suspend(struct request *r, void *dialect);
 void native_sandbox_resume(struct request *r, void *dialect);
 void native_sandbox_fork(struct request *r, void *dialect);
 void native_snapshot_create(struct request *r, void *dialect);

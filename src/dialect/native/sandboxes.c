@@ -87,7 +87,7 @@ static int add_state(unsigned *to, const char *text, struct err *e)
 	enum sandbox_state s;
 	if (sandbox_state_parse(str_of(text), &s) < 0)
 		return err_set(e, ERR_INVALID, EINVAL,
-		               "query parameter \"state\" must be creating, running, paused, stopping, stopped, starting, deleting, deleted or error");
+		               "query parameter \"state\" must be creating, running, paused, suspending, suspended, resuming, stopping, stopped, starting, deleting, deleted or error");
 	*to |= 1U << s;
 	return 0;
 }
@@ -284,6 +284,12 @@ void native_sandbox_pause(struct request *r, void *dialect)
 {
 	struct native *n = dialect;
 	api_sandbox_pause(n->api, req_caller(r), req_ref(r), changed, pending_new(n, r));
+}
+
+void native_sandbox_suspend(struct request *r, void *dialect)
+{
+	struct native *n = dialect;
+	api_sandbox_suspend(n->api, req_caller(r), req_ref(r), changed, pending_new(n, r));
 }
 
 void native_sandbox_resume(struct request *r, void *dialect)
