@@ -101,14 +101,35 @@ static int lock_run(int fd)
 	return 0;
 }
 
+/* The number of the first mount that a process sees: no two namespaces have one of the same. -1 = it cannot be read. */
+static int first_mount(const char *mountinfo)
+{
+	FILE *f = fopen(mountinfo, "re");
+	int number = -1;
+
+	if (f && fscanf(f, "%d", &number) != 1)
+		number = -1;
+	if (f)
+		(void)fclose(f);
+	return number;
+}
+
+static bool is_hosts_namespace(void)
+{
+	int hosts = first_mount("/proc/1/mountinfo");
+
+	return hosts < 0 || hosts == first_mount("/proc/self/mountinfo");
+}
+
 /* Where /run is no tmpfs (containers, small virtual machines), what is written and removed for each sandbox would go through a journal,
  * which can wait for the disk for milliseconds. RUN gets a tmpfs of its own then, unless it holds what an earlier warden left.
- * It is the host's mount, so that the next warden finds its records; the last one to leave removes it with the folder. Locked. */
+ * It is the host's mount, so that the next warden finds its records (from a mount namespace of somebody's it would be there for nobody else);
+ * the last one to leave removes it with the folder. Locked. */
 static bool put_in_memory(const struct place *p)
 {
 	struct statfs st;
 
-	if (fstatfs(p->run_fd, &st) < 0 || st.f_type == TMPFS_MAGIC)
+	if (fstatfs(p->run_fd, &st) < 0 || st.f_type == TMPFS_MAGIC || !is_hosts_namespace())
 		return false;
 	for (size_t i = 0; i < ARRAY_LEN(run_folders); i++)
 		if (unlinkat(p->run_fd, run_folders[i], AT_REMOVEDIR) < 0 && errno != ENOENT)

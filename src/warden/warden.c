@@ -404,7 +404,8 @@ static void adopt_disks(struct warden *w)
 	(void)closedir(dir);
 }
 
-/* Groups without a record: a warden that was killed in the middle of something. Whatever lives in them is nobody's. */
+/* Groups without a record: of a warden that was killed in the middle of something, or whose records are gone, so that what has a disk is a stopped sandbox by
+ * now (adopt_disks). Whatever lives in them is nobody's. */
 static void adopt_group(void *ctx, const char *name)
 {
 	struct warden *w = ctx;
@@ -413,14 +414,17 @@ static void adopt_group(void *ctx, const char *name)
 	if (strlen(name) != 36)
 		return;
 	memcpy(id, name, 36);
-	if (!record_id_valid(id) || warden_find(w, id))
+	struct sandbox *s = record_id_valid(id) ? warden_find(w, id) : NULL;
+	if (!record_id_valid(id) || (s && s->life != LIFE_STOPPED))
 		return;
-	struct sandbox *s = warden_add(w, id);
+	if (!s) {
+		s = warden_add(w, id);
+		s->destroying = true;
+		s->record.disk_kind = DISK_MEMORY;
+	}
 	cgroup_kill(&w->groups, id);
 	s->life = LIFE_SWEEPING;
 	s->sweep_since_ms = now_ms();
-	s->destroying = true;
-	s->record.disk_kind = DISK_MEMORY; /* a disk that is kept has made it a stopped sandbox before */
 	warden_set_busy(w, s, true);
 }
 

@@ -1,6 +1,7 @@
 """kill -9 of the daemon: runs go on, their output is complete, sandboxes are adopted."""
 import contextlib
 import hashlib
+import pathlib
 import random
 import sqlite3
 import threading
@@ -8,8 +9,8 @@ import time
 
 import pytest
 
-from client import output
-from conftest import create, wait_for
+from client import BOUNDARY, output
+from conftest import Server, create, remove, wait_for
 
 
 @pytest.mark.limit(300)
@@ -214,3 +215,69 @@ def test_a_build_that_is_finished_just_before_the_end_is_kept(own):
     client = server.start()
     for n in range(3):
         assert client.delete(f"/daytona/snapshots/whole{n}").status == 200
+
+
+class InANamespace(Server):
+    """As a service manager that gives each start mounts of its own."""
+
+    def command(self):
+        return ["unshare", "-m", "--propagation", "slave", *super().command()]
+
+
+def processes_of(box):
+    found = []
+    for p in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if box.id in (p / "cgroup").read_text() and (p / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                found.append(p.name)
+        except OSError:
+            pass
+    return found
+
+
+@pytest.mark.skipif(BOUNDARY != "process", reason="of the warden's records")
+def test_servers_with_mounts_of_their_own_find_what_the_last_one_left():
+    server = InANamespace()
+    try:
+        client = server.start()
+        boxes = [create(client, ephemeral=e) for e in (False, True)]
+        runs = [b.start({"shell": "sleep 100000"}) for b in boxes]
+        for _ in range(2):
+            server.kill()
+            client = server.start()
+            for b, run in zip(boxes, runs):
+                b.client = client
+                assert client.get(b.path).json["state"] == "running"
+                assert client.get(b.runpath(run)).json["state"] == "running"
+                assert b.sh("echo up")["stdout"] == "up\n"
+        for b in boxes:
+            assert client.delete(b.path).status == 204
+            assert not processes_of(b)
+    finally:
+        server.stop()
+        remove(server.data)
+
+
+@pytest.mark.skipif(BOUNDARY != "process", reason="of the warden's records")
+def test_nothing_lives_on_in_groups_whose_records_are_gone(own):
+    """A sandbox with a disk is a stopped one then, and really is: it can be started anew, and a delete leaves no process."""
+    server, client = own
+    box, passing = create(client), create(client, ephemeral=True)
+    box.sh("echo kept > ~/kept; sync")
+    for b in (box, passing):
+        b.start({"shell": "sleep 100000"})
+        assert processes_of(b)
+    server.kill()
+    records = [p for p in pathlib.Path("/run/caisson").glob("*/state/*") if p.name.startswith((box.id, passing.id))]
+    assert len(records) >= 2
+    for p in records:
+        p.unlink()
+    client = server.start()
+    wait_for(lambda: not processes_of(box) and not processes_of(passing))
+    box.client = client
+    assert client.get(box.path).json["state"] in ("stopped", "error")
+    wait_for(lambda: client.post(box.path + "/stop").status == 200)
+    wait_for(lambda: client.post(box.path + "/start").status == 200)
+    assert box.sh("cat ~/kept")["stdout"] == "kept\n"
+    assert client.delete(box.path).status == 204 and client.delete(passing.path).status in (204, 404)
+    assert not processes_of(box) and not processes_of(passing)
