@@ -162,9 +162,11 @@ int audit_verify(const char *path, const char *expect, void (*problem)(void *ctx
 	auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "cannot open %s", path);
-	rc = S_ISDIR(st.st_mode) ? check_folder(&c, fd, e) : check_file(&c, AT_FDCWD, path, true, e);
+	rc = S_ISDIR(st.st_mode) ? check_folder(&c, fd, e) : check_file(&c, AT_FDCWD, path, false, e);
 	if (rc < 0)
 		return rc;
+	if (!r.last && !r.problems) /* then nothing was checked, which is not to be taken for a log in order */
+		return err_set(e, ERR_NOT_FOUND, ENOENT, "no line of an audit log is in %s", path);
 	if (c.expect_seq && !c.expect_met)
 		say(&c, "line %llu, which was expected, is not there", (unsigned long long)c.expect_seq);
 	memcpy(r.hash, c.hash, sizeof r.hash);

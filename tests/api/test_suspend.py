@@ -146,6 +146,7 @@ def test_memory_that_is_gone_or_broken_is_told(server):
     r = box.client.post(box.path + "/resume")
     assert r.status >= 500 and state(box) == "suspended", r
     os.unlink(memory)
+    os.mkfifo(memory)  # which an open would wait for
     r = box.client.post(box.path + "/resume")
     assert r.status == 410 and "memory is not there" in r.json["error"]["message"], r
     assert state(box) == "error"

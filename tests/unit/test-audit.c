@@ -463,6 +463,13 @@ static void test_a_part_is_checked_alone(void **state)
 	spit(part, five, strlen(five));
 	assert_int_equal(audit_verify(part, NULL, on_problem, p, &r, &e), 0);
 	assert_int_equal(r.problems, 1);
+	*strstr(line_at(five, 3), "Default") = 'd';
+	spit(part, five, strlen(five) - 5);
+	assert_int_equal(audit_verify(part, NULL, on_problem, p, &r, &e), 0);
+	assert_int_equal(r.problems, 1); /* the end of its last line */
+	spit(part, "", 0);
+	assert_int_equal(audit_verify(part, NULL, on_problem, p, &r, &e), -ENOENT);
+	assert_int_equal(audit_verify(p->top, NULL, on_problem, p, &r, &e), -ENOENT); /* a folder, and not of a log */
 	unlink(part);
 }
 

@@ -283,7 +283,7 @@ static int launch(struct machine *m, enum vmm_begin begin, int ram, int kernel, 
 		.cpu_millis = (uint64_t)(m->resources.cpus * 1000 + 0.5),
 		.memory_mib = m->resources.memory_mib,
 	};
-	auto_fd int disk = openat(m->dir, "disk", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	auto_fd int disk = vmdir_open_file(m->dir, "disk", O_RDWR);
 	auto_fd int guest = vmdir_listen(m->dir, "guest");
 	auto_fd int qmp = vmdir_listen(m->dir, "qmp");
 
@@ -403,7 +403,7 @@ static void start(struct machine *m)
 	struct err e = { 0 };
 
 	if (m->wakes)
-		m->state_fd = openat(m->dir, "memory", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+		m->state_fd = vmdir_open_file(m->dir, "memory", O_RDONLY);
 	if (m->wakes && m->state_fd < 0)
 		(void)err_set(&e, ERR_GONE, ENOENT, "its memory is not there any more: stop the sandbox, and start it from its disk");
 	if (e.kind || begin(m, &e) < 0)
@@ -443,7 +443,7 @@ void machine_begin(struct machine *m)
 void machine_make_from(struct machine *m, int folder, bool with_memory, const struct memory_files *apart)
 {
 	auto_fd int from = folder;
-	auto_fd int disk = openat(from, "disk", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	auto_fd int disk = vmdir_open_file(from, "disk", O_RDONLY);
 	bool whole = true;
 
 	m->state = MACHINE_WAITING;
@@ -452,7 +452,7 @@ void machine_make_from(struct machine *m, int folder, bool with_memory, const st
 		m->ram_fd = fcntl(apart->ram, F_DUPFD_CLOEXEC, 3);
 		whole = m->state_fd >= 0 && m->ram_fd >= 0;
 	} else if (with_memory) {
-		m->state_fd = openat(from, "state", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+		m->state_fd = vmdir_open_file(from, "state", O_RDONLY);
 		whole = m->state_fd >= 0;
 	}
 	copy_disk(m, whole ? take_fd(&disk) : -EBADF);

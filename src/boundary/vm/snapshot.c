@@ -188,7 +188,7 @@ static void on_copy_started(void *ctx, const struct err *e)
 		end(t, e);
 		return;
 	}
-	int state = openat(t->dir, "state", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	int state = vmdir_open_file(t->dir, "state", O_RDONLY);
 	if (state >= 0)
 		qemu_restore(t->qemu, state);
 	else
@@ -212,7 +212,7 @@ static void settle(struct taking *t)
 	const struct vm *v = t->vm;
 	char id[37];
 	struct err e;
-	auto_fd int disk = openat(t->dir, "disk", O_RDWR | O_NOFOLLOW | O_CLOEXEC), guest = vmdir_listen(t->dir, "guest"), qmp = vmdir_listen(t->dir, "qmp");
+	auto_fd int disk = vmdir_open_file(t->dir, "disk", O_RDWR), guest = vmdir_listen(t->dir, "guest"), qmp = vmdir_listen(t->dir, "qmp");
 
 	random_uuid(id);
 	if (disk < 0 || guest < 0 || qmp < 0 || vmdir_write(t->dir, "id", id) < 0) {
@@ -482,7 +482,7 @@ static int begin(struct vm *v, const char *id, const char *snapshot, bool memory
 		(void)machine_adopt(v, id);
 	struct machine *m = machine_find(v, id);
 	auto_free char *path = snapshot_path(v->data, "", snapshot), *beside = snapshot_path(v->data, ".new-", snapshot), *folder = snapshot_path(v->data, "", "");
-	auto_fd int dir = vmdir_open(v->data, id), disk = dir < 0 ? -ENOENT : openat(dir, "disk", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	auto_fd int dir = vmdir_open(v->data, id), disk = dir < 0 ? -ENOENT : vmdir_open_file(dir, "disk", O_RDONLY);
 	struct snapshot_meta meta = { 0 };
 	char *image = dir < 0 ? NULL : vmdir_limits(dir, &meta.memory_mib, NULL, &meta.disk_mib);
 

@@ -53,8 +53,10 @@ static uint64_t bytes_of(int dir)
 static int write_out(int dir)
 {
 	for (size_t i = 0; i < KEPT_FILES; i++) {
-		auto_fd int fd = openat(dir, files[i], O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-		if (fd >= 0 ? fsync(fd) < 0 : errno != ENOENT)
+		auto_fd int fd = vmdir_open_file(dir, files[i], O_RDONLY);
+		if (fd < 0 && fd != -ENOENT)
+			return fd;
+		if (fd >= 0 && fsync(fd) < 0)
 			return -errno;
 	}
 	return fsync(dir) < 0 ? -errno : 0;
@@ -78,8 +80,8 @@ static int put_in_place(struct keeping *k)
 
 static int put_beside_disk(struct keeping *k)
 {
-	auto_fd int state = openat(k->dir, "state", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	int r = state < 0 || fsync(state) < 0 || renameat(k->dir, "state", k->machine, "memory") < 0 || fsync(k->machine) < 0 ? -errno : 0;
+	auto_fd int state = vmdir_open_file(k->dir, "state", O_RDONLY);
+	int r = state < 0 ? state : fsync(state) < 0 || renameat(k->dir, "state", k->machine, "memory") < 0 || fsync(k->machine) < 0 ? -errno : 0;
 
 	snapshot_folder_remove(k->path);
 	return r;

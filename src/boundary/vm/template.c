@@ -267,7 +267,7 @@ static void on_built(void *ctx, const struct err *why, int ram, int state)
 		make_another(e);
 		return;
 	}
-	e->t.disk = openat(e->dir, "disk", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	e->t.disk = vmdir_open_file(e->dir, "disk", O_RDONLY);
 	(void)unlinkat(e->dir, "guest", 0);
 	(void)unlinkat(e->dir, "qmp", 0);
 	(void)unlinkat(e->dir, "id", 0);
@@ -342,8 +342,8 @@ static bool load(struct entry *e)
 	int r = e->dir < 0 ? -errno : template_meta_read(e->dir, &need, &host, &e->sums);
 	free((void *)(uintptr_t)need.image);
 	for (size_t i = 0; i < TRANSFER_FILES && r == 0; i++) {
-		e->files[i] = openat(e->dir, names[i], O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-		r = e->files[i] < 0 ? -errno : 0;
+		e->files[i] = vmdir_open_file(e->dir, names[i], O_RDONLY);
+		r = MIN(e->files[i], 0);
 	}
 	if (r == 0) {
 		e->t.ram = memfd_create("ram", MFD_CLOEXEC | MFD_ALLOW_SEALING);

@@ -60,6 +60,18 @@ void vmdir_forget_memory(const char *data, const char *id)
 		(void)unlinkat(dir, "memory", 0);
 }
 
+int vmdir_open_file(int dir, const char *name, int mode)
+{
+	auto_fd int fd = openat(dir, name, mode | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode) || fcntl(fd, F_SETFL, 0) < 0)
+		return -EBADMSG;
+	return take_fd(&fd);
+}
+
 int vmdir_new_disk(int dir)
 {
 	int fd = openat(dir, "disk", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -151,7 +163,7 @@ int vmdir_write(int dir, const char *name, const char *text)
 char *vmdir_read(int dir, const char *name)
 {
 	char text[TEXT_MAX];
-	auto_fd int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	auto_fd int fd = vmdir_open_file(dir, name, O_RDONLY);
 	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text);
 
 	return n < 0 ? NULL : xstrndup(text, (size_t)n);
