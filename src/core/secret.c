@@ -185,6 +185,19 @@ int secrets_known(struct core *c, const char *tenant, const struct sandbox_spec 
 	return 0;
 }
 
+static void forget_gone(struct core *c, const char *tenant, struct pairs *p)
+{
+	for (size_t i = p->n; i-- > 0;)
+		if (!core_find_secret(c, tenant, p->v[i].value))
+			(void)pairs_remove(p, p->v[i].key);
+}
+
+void secrets_forget_gone(struct core *c, const char *tenant, struct sandbox_spec *spec)
+{
+	forget_gone(c, tenant, &spec->secret_env);
+	forget_gone(c, tenant, &spec->secret_files);
+}
+
 static void secrets_changed(struct core *c, const struct secret_row *row);
 
 static int seal(struct secrets *t, struct secret_row *row, const char *value, struct err *e)

@@ -21,6 +21,7 @@ void sandbox_env(const struct sandbox *s, struct pairs *env);
 /* The edge and the opener what holds now; whenever the sandbox's secrets or rules about methods, or the place where it runs, have changed. */
 void secrets_tell(struct sandbox *s);
 int secrets_known(struct core *c, const char *tenant, const struct sandbox_spec *spec, struct err *e); /* are all that it names there? */
+void secrets_forget_gone(struct core *c, const char *tenant, struct sandbox_spec *spec); /* it names no others behind this */
 
 /* trust.c: puts the authority's certificate where programs inside look for such, and placeholders into files. The sandbox runs.
  * Done at once when none of its TLS is opened. */

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "core/carry.h"
 #include "core/core_int.h"
+#include "core/secret.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -498,6 +499,7 @@ static void on_fork_taken(void *ctx, const struct err *e, struct snapshot *p)
 	}
 	snprintf(f->snapshot, sizeof f->snapshot, "%s", p->row.id);
 	auto_free char *tenant = xstrdup(p->row.tenant);
+	secrets_forget_gone(f->core, tenant, &f->spec); /* the parent has lost them, too */
 	for (size_t i = 0; i < wanted; i++) /* f lives until the last has answered */
 		core_create_from(f->core, tenant, f->key_id, &f->spec, p, on_child, f);
 }

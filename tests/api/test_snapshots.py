@@ -1,5 +1,6 @@
 """Snapshots, creates from them, forks; what is left of them, also after kill -9."""
 import concurrent.futures
+import os
 import pathlib
 import uuid
 
@@ -182,3 +183,20 @@ def _quietly(client, box, i):
         return None
     except Exception:  # the connection broke in the middle of an answer
         return None
+
+
+def test_a_fork_of_what_had_a_secret_that_is_gone(client):
+    names = ["kept-" + os.urandom(4).hex(), "gone-" + os.urandom(4).hex()]
+    for n in names:
+        assert client.post("/v1/secrets", {"name": n, "value": "a-value-of-some-length", "hosts": ["api.test:443"]}).status == 201
+    box = create(client, network={"mode": "allow", "allow": ["api.test:443"]}, secrets={"env": {"KEPT": names[0], "GONE": names[1]}})
+    assert client.delete("/v1/secrets/" + names[1]).status == 204
+    r = client.post(box.path + "/fork", {"count": 1})
+    assert r.status == 201, r
+    child = Sandbox(client, r.json["items"][0])
+    wait_for(lambda: client.get(child.path).json["state"] == "running")
+    assert client.get(child.path).json["secrets"]["env"] == {"KEPT": names[0]}
+    assert child.sh("echo ${GONE:-none} ${KEPT%%-*}")["stdout"] == "none caisson\n"
+    for b in (box, child):
+        assert client.delete(b.path).status == 204
+    assert client.delete("/v1/secrets/" + names[0]).status == 204
