@@ -446,6 +446,7 @@ static void test_network(void **state)
 		{ "{\"networkAllowList\":\"10.0.0.0/8\",\"domainAllowList\":\"a.test, *.b.test\"}", "10.0.0.0/8;a.test,*.b.test" },
 		{ "{\"domainAllowList\":\"c.test\"}", "10.0.0.0/8;c.test" },
 		{ "{\"networkAllowList\":\"192.168.1.0/16\"}", "192.168.0.0/16;c.test" },
+		{ "{\"networkAllowList\":\"93.184.216.34/32,2606:2800::34/128\"}", "93.184.216.34/32,2606:2800::34/128;c.test" },
 		{ "{\"networkAllowList\":\"\"}", ";c.test" },
 		{ "{\"networkAllowList\":\"10.0.0.0/8\"}", "10.0.0.0/8;c.test" },
 		{ "{\"networkBlockAll\":false}", ";c.test" },

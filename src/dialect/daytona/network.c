@@ -83,14 +83,28 @@ static void keep(char *const *before, bool names, char ***list)
 			append(list, xstrdup(*before));
 }
 
+/* As clients of this API give it and take it: one address is a range, too. */
+static char *as_range(const char *rule)
+{
+	size_t n = strlen(rule);
+	struct str text = rule[0] == '[' && rule[n - 1] == ']' ? (struct str){ rule + 1, n - 2 } : (struct str){ rule, n };
+	struct addr a;
+
+	if (addr_parse(text, &a) < 0)
+		return xstrdup(rule);
+	return xasprintf("%.*s/%d", (int)text.n, text.p, a.family == 4 ? 32 : 128);
+}
+
 static char *joined(char *const *rules, bool names)
 {
 	auto_buf struct buf b;
 
 	buf_init(&b, POLICY_RULES_MAX * POLICY_TEXT_MAX);
 	for (; rules && *rules; rules++)
-		if (is_range(*rules) != names)
-			buf_addf(&b, "%s%s", b.len ? "," : "", *rules);
+		if (is_range(*rules) != names) {
+			auto_free char *one = names ? xstrdup(*rules) : as_range(*rules);
+			buf_addf(&b, "%s%s", b.len ? "," : "", one);
+		}
 	return b.len ? xstrdup(b.data) : NULL;
 }
 
