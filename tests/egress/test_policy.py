@@ -161,7 +161,10 @@ def test_in_the_words_of_daytona(w):
     b = Box(w, s["id"])
     assert b.python(CONNECT + f"print(connect('{PUBLIC4}', 7))") == "open"
     status, s = w.request("POST", f"/daytona/sandbox/{b.id}/network-settings", {"networkAllowList": f"{OTHER4}/32, 8.8.8.0/24", "domainAllowList": "api.test"})
-    assert status == 200 and s["networkAllowList"] == f"{OTHER4},8.8.8.0/24" and s["domainAllowList"] == "api.test", s
+    assert status == 200 and s["networkAllowList"] == f"{OTHER4}/32,8.8.8.0/24" and s["domainAllowList"] == "api.test", s
+    said = s["networkAllowList"]
+    status, s = w.request("POST", f"/daytona/sandbox/{b.id}/network-settings", {"networkAllowList": said})
+    assert status == 200 and s["networkAllowList"] == said, "its own answer can be given back"
     out = b.python(CONNECT + f"print(connect('{PUBLIC4}', 7), connect('{OTHER4}', 7), connect('8.8.8.8', 7))")
     assert out.split()[0] in REFUSED and out.split()[1:] == ["open", "open"], out
     assert b.run(argv=["curl", "-s", "-m", "5", "http://api.test/"])["stdout"].startswith("hello")
