@@ -190,7 +190,7 @@ const struct command command_pause = {
 	.synopsis = "[--disk] SANDBOX...",
 	.summary = "Hold everything in a sandbox still",
 	.help = "Its memory stays as it is; it uses no processor until `caisson resume`. With --disk it uses no memory either, and outlives\n"
-		"a restart of this host; connections to and from it break.\n",
+		"the server; connections to and from it break.\n",
 	.options = pause_options,
 	.run = run_pause,
 };

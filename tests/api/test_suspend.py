@@ -7,16 +7,10 @@ import time
 
 import pytest
 
-from conftest import Server, create, delete_all, remove, wait_for
-from test_machines import IMAGES
+from conftest import create, delete_all, remove, wait_for
+from test_machines import IMAGES, PATIENCE, Machines
 
-PATIENCE = 300
 KIND = {"boundary": "vm", "resources": {"memory_mib": 256}}
-
-
-class Machines(Server):
-    def command(self):
-        return super().command() + ["--accelerator", "emulated", "--pool", "0"]
 
 
 @pytest.fixture(scope="module")
