@@ -10,10 +10,22 @@ void buf_init(struct buf *b, size_t max)
 	*b = (struct buf){ .max = max };
 }
 
+void buf_init_secret(struct buf *b, size_t max)
+{
+	*b = (struct buf){ .max = max, .secret_ = true };
+}
+
+static void give_back(struct buf *b)
+{
+	if (b->secret_ && b->base_)
+		explicit_bzero(b->base_, b->cap_);
+	free(b->base_);
+}
+
 void buf_done(struct buf *b)
 {
-	free(b->base_);
-	buf_init(b, b->max);
+	give_back(b);
+	*b = (struct buf){ .max = b->max, .secret_ = b->secret_ };
 }
 
 void buf_reset(struct buf *b)
@@ -51,7 +63,7 @@ char *buf_reserve(struct buf *b, size_t n)
 			char *p = xmalloc(cap);
 			if (b->len)
 				memcpy(p, b->data, b->len);
-			free(b->base_);
+			give_back(b);
 			b->base_ = p;
 			b->cap_ = cap;
 		}

@@ -15,11 +15,13 @@ struct buf {
 	size_t len;    /* unconsumed bytes */
 	size_t max;    /* bound on len */
 	bool overflow; /* an append was refused since init or buf_reset */
+	bool secret_;  /* private */
 	char *base_;   /* private */
 	size_t cap_;   /* private */
 };
 
 void buf_init(struct buf *b, size_t max);
+void buf_init_secret(struct buf *b, size_t max); /* all memory that it ever had is overwritten before it is given back (not what buf_take takes) */
 void buf_done(struct buf *b); /* frees; the buffer may be used again as if just initialised */
 void buf_reset(struct buf *b); /* empties, keeps the memory (trims it when over 64 KiB) */
 void buf_trim(struct buf *b, size_t keep); /* frees the memory of an empty buffer that has more than keep */

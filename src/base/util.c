@@ -126,6 +126,13 @@ void *xreallocarray(void *p, size_t n, size_t size)
 	return xrealloc(p, total);
 }
 
+void free_secret(char *text)
+{
+	if (text)
+		explicit_bzero(text, strlen(text));
+	free(text);
+}
+
 char *xstrdup(const char *s)
 {
 	return s ? or_abort(strdup(s)) : NULL;

@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
@@ -415,12 +416,21 @@ static void disassemble(struct daemon *d)
 		store_close(d->store);
 }
 
+/* What is parsed may be a secret's value, and its memory is soon another's. */
+static void free_json(void *p)
+{
+	if (p)
+		explicit_bzero(p, malloc_usable_size(p));
+	free(p);
+}
+
 int daemon_run(struct daemon *d, const char *state_dir, const char *key_path)
 {
 	struct err e;
 
 	signal(SIGPIPE, SIG_IGN);
 	/* Buffers of a request come and go: the heap must not shrink and grow with each. */
+	json_set_alloc_funcs(malloc, free_json);
 	mallopt(M_TRIM_THRESHOLD, HEAP_SLACK);
 	mallopt(M_MMAP_THRESHOLD, HEAP_SLACK);
 	if (assemble(d, state_dir, key_path, &e) < 0) {

@@ -123,8 +123,7 @@ static int add(struct cli *cli, const char *name, const char *from_env, json_t *
 	if (!body)
 		return cli_fail("the options are not UTF-8");
 	r = verb_ask(cli, "POST", "/v1/secrets", body, &made);
-	explicit_bzero(body, strlen(body));
-	free(body);
+	free_secret(body);
 	if (r)
 		return r;
 	if (cli->json)

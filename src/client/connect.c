@@ -242,9 +242,7 @@ void caisson_close(struct caisson *c)
 		return;
 	curl_easy_cleanup(c->curl);
 	curl_slist_free_all(c->auth);
-	if (c->key)
-		explicit_bzero(c->key, strlen(c->key));
-	free(c->key);
+	free_secret(c->key);
 	free(c->url);
 	free(c->base);
 	free(c->socket);

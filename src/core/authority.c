@@ -121,7 +121,7 @@ static int make(struct store *s, const struct vault *v, struct authority *a, str
 
 	buf_init(&der, DER_MAX);
 	buf_init(&sealed, DER_MAX);
-	buf_init(&plain, DER_MAX);
+	buf_init_secret(&plain, DER_MAX);
 	random_hex(digits, 4);
 	snprintf(name, sizeof name, "Caisson local authority %s", digits);
 	EVP_PKEY *key = EVP_EC_gen("P-256");
@@ -134,7 +134,7 @@ static int make(struct store *s, const struct vault *v, struct authority *a, str
 	if (rc == 0)
 		*a = (struct authority){ .der = xmemdup(der.data, der.len), .sealed = xmemdup(sealed.data, sealed.len), .der_len = der.len,
 					 .sealed_len = sealed.len };
-	buf_wipe(&plain);
+	buf_done(&plain);
 	X509_free(c);
 	EVP_PKEY_free(key);
 	return rc;
@@ -188,7 +188,7 @@ int authority_deputy(const struct authority *a, const struct vault *v, char *con
 
 	random_hex(digits, 4);
 	snprintf(name, sizeof name, "Caisson deputy %s", digits);
-	buf_init(&plain, DER_MAX);
+	buf_init_secret(&plain, DER_MAX);
 	buf_init(&constraints, 1 << 20);
 	int rc = vault_unseal(v, WHAT, a->sealed, a->sealed_len, &plain, e);
 	if (rc == 0) {
@@ -200,7 +200,7 @@ int authority_deputy(const struct authority *a, const struct vault *v, char *con
 		if (!c || !to_der(c, ret_certificate) || !key_to_der(key, ret_key))
 			rc = failed(e, "a deputy cannot be made");
 	}
-	buf_wipe(&plain);
+	buf_done(&plain);
 	X509_free(c);
 	X509_free(issuer);
 	EVP_PKEY_free(key);

@@ -116,8 +116,9 @@ int secrets_seal_text(struct core *c, const char *what, const char *plain, char 
 int secrets_unseal_text(struct core *c, const char *what, const char *sealed, char **ret, struct err *e)
 {
 	const size_t skip = sizeof SEALED - 1;
-	struct buf plain;
+	auto_buf struct buf plain;
 
+	buf_init_secret(&plain, SECRET_VALUE_MAX);
 	if (strncmp(sealed, SEALED, skip) != 0)
 		return err_set(e, ERR_INVALID, EINVAL, "a text that is not sealed");
 	c->secrets->sealed_texts = true;
@@ -126,11 +127,9 @@ int secrets_unseal_text(struct core *c, const char *what, const char *sealed, ch
 		return rc;
 	auto_free char *bytes = xmalloc(strlen(sealed));
 	ssize_t n = base64_decode(str_of(sealed + skip), bytes);
-	buf_init(&plain, SECRET_VALUE_MAX);
 	rc = n < 0 ? err_set(e, ERR_INVALID, EINVAL, "a text that is not sealed") : vault_unseal(c->secrets->vault, what, bytes, (size_t)n, &plain, e);
 	if (rc == 0)
 		*ret = buf_take(&plain);
-	buf_wipe(&plain);
 	return rc;
 }
 
@@ -238,9 +237,7 @@ int core_secret_create(struct core *c, const char *tenant, const struct secret_s
 	row.updated_ms = row.created_ms;
 	if (rc == 0)
 		rc = seal(t, &row, row.spec.value, e);
-	if (row.spec.value)
-		explicit_bzero(row.spec.value, strlen(row.spec.value));
-	free(take_ptr(&row.spec.value));
+	free_secret(take_ptr(&row.spec.value));
 	if (rc == 0)
 		rc = store_secret_put(t->store, &row, e);
 	if (rc == 0) {
@@ -384,13 +381,12 @@ static void secrets_changed(struct core *c, const struct secret_row *row)
 
 static int put_key(const struct secrets *t, const struct secret *x, struct buf *out, struct err *e)
 {
-	struct buf value;
+	auto_buf struct buf value;
 
-	buf_init(&value, SECRET_VALUE_MAX + 1);
+	buf_init_secret(&value, SECRET_VALUE_MAX + 1);
 	int rc = vault_unseal(t->vault, x->row.id, x->row.sealed, x->row.sealed_len, &value, e);
 	if (rc == 0)
 		keyring_put(out, x->row.id, x->row.placeholder, &x->row.spec, value.data);
-	buf_wipe(&value);
 	return rc;
 }
 
@@ -411,7 +407,7 @@ static int keys_for(void *ctx, const char *id, struct buf *out)
 	reach_read(s->row.spec.permissions, &hosts);
 	hosts = hosts_of(hosts, v, n);
 	buf_init(&certificate, 64 << 10);
-	buf_init(&key, 8192);
+	buf_init_secret(&key, 8192);
 	int rc = a && hosts ? authority_deputy(a, c->secrets->vault, hosts, &certificate, &key, &e) : -ENOENT;
 	if (rc == 0)
 		keyring_put_authority(out, buf_str(&certificate), buf_str(&key));
@@ -423,7 +419,7 @@ static int keys_for(void *ctx, const char *id, struct buf *out)
 	if (rc < 0 && hosts)
 		log_error("sandbox=%s msg=\"its secrets cannot be had: %s\"", id, e.message);
 	buf_done(&certificate);
-	buf_wipe(&key);
+	buf_done(&key);
 	strv_free(hosts);
 	return rc;
 }

@@ -15,13 +15,6 @@ struct vault {
 	unsigned char key[KEY];
 };
 
-void buf_wipe(struct buf *b)
-{
-	if (b->base_)
-		OPENSSL_cleanse(b->base_, b->cap_);
-	buf_done(b);
-}
-
 /* Written under another name, synced and renamed: half a key would lock everything away. */
 static int make_key(int folder, struct vault *v)
 {

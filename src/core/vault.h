@@ -15,6 +15,5 @@ void vault_free(struct vault *v);
 /* `what` is bound in: what was sealed as one thing cannot be opened as another. Appended to out. */
 int vault_seal(const struct vault *v, const char *what, struct str plain, struct buf *out, struct err *e);
 int vault_unseal(const struct vault *v, const char *what, const void *sealed, size_t n, struct buf *out, struct err *e);
-void buf_wipe(struct buf *b); /* of what it held, and frees it */
 
 #endif

@@ -24,8 +24,7 @@ static void put_base64(struct buf *out, const char *key, struct str bytes)
 
 	base64_encode(bytes.p, bytes.n, text);
 	put(out, key, text);
-	explicit_bzero(text, strlen(text));
-	free(text);
+	free_secret(text);
 }
 
 void keyring_put_authority(struct buf *out, struct str certificate_der, struct str key_der)
@@ -172,9 +171,7 @@ static void make_forms(struct keyring *r)
 		char *encoded = spec->query ? query_encoded(spec->value) : NULL;
 		if (encoded && !streq(encoded, spec->value))
 			add_form(r, encoded, strlen(encoded));
-		if (encoded)
-			explicit_bzero(encoded, strlen(encoded));
-		free(encoded);
+		free_secret(encoded);
 		if (spec->basic)
 			add_coded(r, spec->value, n);
 	}
@@ -229,8 +226,6 @@ void keyring_done(struct keyring *k)
 		secret_spec_done(&k->v[i].spec);
 		policy_done(&k->v[i].hosts);
 	}
-	if (k->signer)
-		explicit_bzero(k->signer, strlen(k->signer));
 	for (size_t i = 0; i < k->n_forms; i++) {
 		explicit_bzero((char *)(uintptr_t)k->forms[i].p, k->forms[i].n);
 		free((char *)(uintptr_t)k->forms[i].p);
@@ -239,7 +234,7 @@ void keyring_done(struct keyring *k)
 	method_rules_done(&k->rules);
 	free(k->v);
 	free(k->certificate);
-	free(k->signer);
+	free_secret(k->signer);
 	*k = (struct keyring){ 0 };
 }
 

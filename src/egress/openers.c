@@ -133,12 +133,11 @@ static int send_fd(int socket, const struct opener_order *order, int fd)
 /* By a file in memory: it is of any size, and gone when both have closed it. */
 static int send_keys(struct keeper *k)
 {
-	struct buf text;
+	auto_buf struct buf text;
 	auto_fd int fd = memfd_create("keys", MFD_CLOEXEC);
 	int rc = fd < 0 ? -errno : 0;
 
-	buf_init(&text, OPENER_CONFIG_MAX);
-	(void)buf_reserve(&text, OPENER_CONFIG_MAX / 4); /* so that it does not move, and leaves no copy behind */
+	buf_init_secret(&text, OPENER_CONFIG_MAX);
 	if (rc == 0)
 		rc = k->o->keys ? k->o->keys(k->o->ctx, k->id, &text) : -ENOENT;
 	if (rc == 0 && text.overflow)
@@ -146,9 +145,6 @@ static int send_keys(struct keeper *k)
 	if (rc == 0 && (write(fd, text.data ? text.data : "", text.len) != (ssize_t)text.len || lseek(fd, 0, SEEK_SET) < 0))
 		rc = -EIO;
 	const struct opener_order order = { .magic = OPENER_MAGIC, .op = OPENER_CONFIG, .size = (uint32_t)text.len };
-	if (text.base_)
-		explicit_bzero(text.base_, text.cap_);
-	buf_done(&text);
 	return rc == 0 ? send_fd(k->process->fd, &order, fd) : rc;
 }
 

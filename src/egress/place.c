@@ -30,9 +30,7 @@ struct place_field *place_find(struct place *p, const char *name, size_t *ret_co
 
 static void wipe(char **text)
 {
-	if (*text)
-		explicit_bzero(*text, strlen(*text));
-	free(take_ptr(text));
+	free_secret(take_ptr(text));
 }
 
 void place_done(struct place *p)

@@ -10,11 +10,9 @@
 
 void secret_spec_done(struct secret_spec *s)
 {
-	if (s->value)
-		explicit_bzero(s->value, strlen(s->value));
 	free(s->name);
 	free(s->description);
-	free(s->value);
+	free_secret(s->value);
 	strv_free(s->hosts);
 	strv_free(s->headers);
 	strv_free(s->query);

@@ -54,7 +54,7 @@ void conn_accept(struct server *s, int fd, bool local)
 	c->task.run = run_task;
 	c->poll.data = c;
 	c->read_deadline.conn = c->write_deadline.conn = c;
-	buf_init(&c->in, 2 * READ_SIZE + HELD_MAX);
+	buf_init_secret(&c->in, 2 * READ_SIZE + HELD_MAX);
 	buf_init(&c->out, SIZE_MAX / 4);
 	http_init(&c->parser, HTTP_REQUEST);
 	if (local)
@@ -178,15 +178,23 @@ void conn_use_input(struct conn *c)
 		c->view = buf_str(&c->in);
 }
 
+/* All input is in memory of ours. */
+void conn_wipe_input(struct str piece)
+{
+	explicit_bzero((void *)(uintptr_t)piece.p, piece.n);
+}
+
 void conn_keep_input(struct conn *c)
 {
 	struct str v = c->view;
 
 	c->view = (struct str){ NULL, 0 };
-	if (c->in.len && v.p >= c->in.data && v.p <= c->in.data + c->in.len)
+	if (c->in.len && v.p >= c->in.data && v.p <= c->in.data + c->in.len) {
 		buf_consume(&c->in, c->in.len - v.n);
-	else if (v.n)
+	} else if (v.n) {
 		buf_add(&c->in, v.p, v.n);
+		conn_wipe_input(v);
+	}
 	if (c->in.len == 0)
 		buf_done(&c->in);
 }

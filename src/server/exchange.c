@@ -150,7 +150,7 @@ static void begin_request(struct request *r)
 		return;
 	r->intake.mode = r->route->body;
 	r->intake.max = r->intake.mode == BODY_NONE ? (size_t)DROPPED_BODY_MAX : r->route->body_max ? r->route->body_max : (size_t)DEFAULT_BODY_MAX;
-	buf_init(&r->intake.bytes, r->intake.max);
+	buf_init_secret(&r->intake.bytes, r->intake.max);
 	if (r->dialect->guard && !r->dialect->guard(r, r->route, r->dialect->ctx)) {
 		r->owned = true; /* it has answered, or will */
 		return;
@@ -201,6 +201,7 @@ static void take_bytes(struct request *r, struct str bytes)
 	case BODY_BUFFER:
 		if (buf_add(&in->bytes, bytes.p, bytes.n) < 0)
 			refuse_too_large(r);
+		conn_wipe_input(bytes);
 		break;
 	case BODY_STREAM:
 		in->ev.on_bytes(in->ctx, bytes);

@@ -165,6 +165,7 @@ void conn_queue(struct conn *c, struct str bytes); /* goes out with the next wri
 void conn_linger(struct conn *c);
 void conn_use_input(struct conn *c);  /* sets view */
 void conn_keep_input(struct conn *c); /* puts what is left of view away */
+void conn_wipe_input(struct str piece); /* of a view, that has been taken: it may hold a secret */
 void conn_expired(struct conn *c, struct deadline *d);
 
 struct path_arg {

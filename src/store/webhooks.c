@@ -11,7 +11,7 @@ void webhook_row_done(struct webhook_row *r)
 {
 	free(r->id);
 	free(r->url);
-	free(r->secret);
+	free_secret(r->secret);
 	strv_free(r->types);
 	*r = (struct webhook_row){ 0 };
 }

@@ -1,7 +1,10 @@
 """Credentials: a value that a sandbox may use and never sees."""
 import base64
+import json
 import os
+import socket
 import subprocess
+import time
 import urllib.parse
 
 import world
@@ -445,6 +448,53 @@ def test_secret_is_found_nowhere(w):
         out = t.box.run(shell=f"env | grep -c canary; grep -rlaF {CANARY[:20]} /etc /home /root /tmp /var /srv 2>/dev/null | head")["stdout"]
         assert out.split() == ["0"], out
         assert CANARY not in w.logged()
+
+
+def test_the_server_forgets_values(w):
+    """Once stored a value is in no memory of the server's: not of its requests, of what was refused, nor of what its opener was given."""
+    values = [f"canary-{i}-" + os.urandom(12).hex() for i in range(9)]
+    with Set(w, value=values[0]) as t:
+        placeholder = t.made["placeholder"]
+        in_pieces(w, "pieces", values[6], length=True)
+        in_pieces(w, "chunks", values[7], length=False)
+        assert w.request("PATCH", "/v1/secrets/key", {"value": values[1]})[0] == 200
+        assert "200" in t.ask("print(ask(Authorization='Bearer ' + K)[0])") and values[1] in t.up.field("Authorization")
+        assert w.request("POST", "/v1/secrets", {"name": "key", "value": values[2], "hosts": ["a.test"]})[0] == 409
+        assert w.request("POST", "/v1/secrets", {"name": "no good", "value": values[3], "hosts": ["a.test"]})[0] == 400
+        assert w.request("POST", "/v1/secrets", {"name": "bad", "value": values[4] + "\n", "hosts": ["a.test"]})[0] == 400
+        status, of_daytona = w.request("POST", "/daytona/secret", {"name": "daytona", "value": values[5], "hosts": ["a.test"]})
+        assert status in (200, 201), of_daytona
+        status, hook = w.request("POST", "/v1/webhooks", {"url": "https://a.test/hook", "secret": values[8]})
+        assert status == 201, hook
+        for path in ("/v1/secrets/daytona", "/v1/secrets/pieces", "/v1/secrets/chunks", "/v1/webhooks/" + hook["id"]):
+            assert w.request("DELETE", path)[0] == 204, path
+        assert placeholder.encode() in memory_of(w.process.pid), "the scan does not see what is there"
+        found = []
+
+        def forgotten():
+            held = memory_of(w.process.pid)
+            found[:] = [(i, bytes(held[max(held.find(v.encode()) - 40, 0):][:100])) for i, v in enumerate(values) if v.encode() in held]
+            return not found
+
+        assert until(forgotten, 30), found  # what is being sent to a webhook has its secret until that has ended
+
+
+def in_pieces(w, name, value, length):
+    """A request whose body comes after its head, in two parts: of a length that is told, or chunked."""
+    text = json.dumps({"name": name, "value": value, "hosts": ["a.test"]}).encode() + b" " * 3000
+    parts = [text[:40], text[40:]]
+    with socket.socket(socket.AF_UNIX) as c:
+        c.settimeout(60)
+        c.connect(w.socket)
+        c.sendall(f"POST /v1/secrets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {w.key}\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                  .encode() + (b"Content-Length: %d\r\n\r\n" % len(text) if length else b"Transfer-Encoding: chunked\r\n\r\n"))
+        for p in parts:
+            time.sleep(0.05)
+            c.sendall(p if length else b"%x\r\n%s\r\n" % (len(p), p))
+        if not length:
+            c.sendall(b"0\r\n\r\n")
+        answer = c.recv(4096)
+        assert answer.split()[1] == b"201", answer
 
 
 def test_secret_is_in_no_snapshot(w):

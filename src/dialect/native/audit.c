@@ -252,13 +252,13 @@ void native_webhook_create(struct request *r, void *dialect)
 		answer_err(n, r, &e);
 	} else {
 		auto_buf struct buf b;
-		buf_init(&b, 1 << 20);
+		buf_init_secret(&b, 1 << 20);
 		struct jout j = { .b = &b };
 		encode_webhook(&j, &v, true);
 		answer_json(n, r, 201, &b);
 	}
 	free(w.url);
-	free(w.secret);
+	free_secret(w.secret);
 	strv_free(w.types);
 }
 
