@@ -47,7 +47,7 @@ int api_webhook_create(struct api *a, const struct caller *c, const char *url, c
 	if (rc == 0) {
 		struct audit_line *l = api_line(a, c, "webhook.created", NULL);
 		audit_text(l, "id", ret->id);
-		audit_text(l, "url", url);
+		audit_text(l, "url", ret->url);
 		audit_texts(l, "types", types);
 		api_line_end(a);
 	}

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+enum { DURATION_MAX_DAYS = 3472 };
 enum { OPT_JSON = 10001, OPT_URL, OPT_DATA, OPT_HELP };
 
 const struct option_spec args_common[] = {
@@ -145,10 +146,21 @@ int args_next(struct args *a)
 	return 0;
 }
 
+/* Each names something, and nothing has an empty name; but what follows the first of a command with words of its own is that one's. */
+static bool one_is_empty(struct args *a)
+{
+	for (int i = 0; i < (a->stop_ ? MIN(a->n_operands, 1) : a->n_operands); i++)
+		if (!a->operands[i][0]) {
+			leave(a, cli_usage(a->cli, "argument %d is empty; expected: %s", i + 1, a->cli->command ? a->cli->command->synopsis : "a name"));
+			return true;
+		}
+	return false;
+}
+
 bool args_count(struct args *a, int min, int max)
 {
 	if (a->n_operands >= min && (max < 0 || a->n_operands <= max))
-		return true;
+		return !one_is_empty(a);
 	leave(a, cli_usage(a->cli, a->n_operands < min ? "something is missing" : "unexpected: %s", a->n_operands < min ? "" : a->operands[max]));
 	return false;
 }
@@ -161,10 +173,12 @@ static bool bad_value(struct args *a, const char *option, const char *expected)
 
 bool args_u64(struct args *a, const char *option, uint64_t min, uint64_t max, uint64_t *ret)
 {
+	char expected[80];
 	uint64_t v;
 
+	snprintf(expected, sizeof expected, "a whole number from %llu to %llu", (unsigned long long)min, (unsigned long long)max);
 	if (parse_u64(str_of(a->value), max, &v) < 0 || v < min)
-		return bad_value(a, option, "a whole number in range");
+		return bad_value(a, option, expected);
 	*ret = v;
 	return true;
 }
@@ -205,16 +219,18 @@ static bool with_unit(const char *text, const struct unit *units, size_t n, doub
 	return false;
 }
 
-bool args_mib(struct args *a, const char *option, uint64_t *ret)
+bool args_mib(struct args *a, const char *option, uint64_t min, uint64_t max, uint64_t *ret)
 {
+	char expected[120];
 	static const struct unit units[] = {
 		{ "", 1 }, { "m", 1 }, { "mb", 1 }, { "mib", 1 }, { "g", 1024 }, { "gb", 1024 }, { "gib", 1024 },
 		{ "t", 1048576 }, { "tb", 1048576 }, { "tib", 1048576 },
 	};
 	double v;
 
-	if (!with_unit(a->value, units, ARRAY_LEN(units), &v) || v < 1 || v > 1e9)
-		return bad_value(a, option, "a size such as 512m or 2g (without a unit: MiB)");
+	snprintf(expected, sizeof expected, "a size such as 512m or 2g (without a unit: MiB), from %llum to %llum", (unsigned long long)min, (unsigned long long)max);
+	if (!with_unit(a->value, units, ARRAY_LEN(units), &v) || v <= 0 || v > 1e9)
+		return bad_value(a, option, expected);
 	*ret = (uint64_t)ceil(v);
 	return true;
 }
@@ -226,18 +242,20 @@ bool args_duration(struct args *a, const char *option, uint64_t *ret_ms)
 	};
 	double v;
 
-	if (!with_unit(a->value, units, ARRAY_LEN(units), &v) || v < 1 || v > 3e11)
-		return bad_value(a, option, "a time such as 500ms, 30s, 10m or 2h (without a unit: seconds)");
+	if (!with_unit(a->value, units, ARRAY_LEN(units), &v) || v < 1 || v > DURATION_MAX_DAYS * 86400e3)
+		return bad_value(a, option, "a time such as 500ms, 30s, 10m or 2h (without a unit: seconds), from 1ms to 3472d");
 	*ret_ms = (uint64_t)ceil(v);
 	return true;
 }
 
-bool args_double(struct args *a, const char *option, double *ret)
+bool args_double(struct args *a, const char *option, double min, double max, double *ret)
 {
+	char expected[80];
 	const char *rest;
 
+	snprintf(expected, sizeof expected, "a number such as 2 or 0.5, from %g to %g", min, max);
 	if (!decimal(a->value, ret, &rest) || *rest || *ret <= 0)
-		return bad_value(a, option, "a number such as 2 or 0.5");
+		return bad_value(a, option, expected);
 	return true;
 }
 

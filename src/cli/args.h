@@ -44,14 +44,15 @@ int args_next(struct args *a); /* an option's id, or 0 at the end or when leavin
 void args_done(struct args *a);
 #define auto_args __attribute__((cleanup(args_done)))
 
-/* Checks the number of operands; on a wrong one says what is expected and returns false with leave set. max -1 = any. */
+/* Checks the number of operands, and that none is empty (of a command with words of its own: the first); on a wrong one says what is expected and returns false with leave set. max -1 = any. */
 bool args_count(struct args *a, int min, int max);
 
 /* --- values; each returns false after a message, with leave set --- */
 bool args_u64(struct args *a, const char *option, uint64_t min, uint64_t max, uint64_t *ret);
-bool args_mib(struct args *a, const char *option, uint64_t *ret);     /* "512", "512m", "2g", "1t": MiB */
 bool args_duration(struct args *a, const char *option, uint64_t *ret_ms); /* "30", "1.5s", "500ms", "10m", "2h", "1d" */
-bool args_double(struct args *a, const char *option, double *ret);
+/* Of the next two, min and max are for the message: a number outside is the server's to refuse, which knows its limits best. */
+bool args_mib(struct args *a, const char *option, uint64_t min, uint64_t max, uint64_t *ret); /* "512", "512m", "2g", "1t": MiB */
+bool args_double(struct args *a, const char *option, double min, double max, double *ret);
 
 /* NAME=VALUE pairs that an option collects. */
 struct pair_list {

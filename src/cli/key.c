@@ -27,9 +27,9 @@ static int run_new(struct cli *cli, int argc, char **argv)
 	}
 	if (a.leave || !args_count(&a, 1, 1))
 		return a.exit_code;
-	json_t *o = json_pack("{s:s,s:b}", "name", a.operands[0], "operator", (int)operator_);
+	json_t *o = json_pack("{s:o,s:b}", "name", json_string_nocheck(a.operands[0]), "operator", (int)operator_);
 	if (tenant && o)
-		json_object_set_new(o, "tenant", json_string(tenant));
+		json_object_set_new(o, "tenant", json_string_nocheck(tenant));
 	auto_free char *body = o ? json_dumps(o, JSON_COMPACT) : NULL;
 	json_decref(o);
 	if (!body)

@@ -70,7 +70,7 @@ static int run_set(struct cli *cli, int argc, char **argv)
 		return a.exit_code;
 	json_t *rules = json_array();
 	for (int i = 1; i < a.n_operands; i++)
-		json_array_append_new(rules, json_string(a.operands[i]));
+		json_array_append_new(rules, json_string_nocheck(a.operands[i]));
 	json_t *change = json_pack("{s:o}", "permissions", rules);
 	auto_free char *body = json_dumps(change, JSON_COMPACT), *box = caisson_escape(a.operands[0]);
 	auto_free char *path = xasprintf("/v1/sandboxes/%s", box ? box : "");

@@ -3,7 +3,7 @@
 #include "cli/commands.h"
 #include "cli/out.h"
 #include "cli/verbs.h"
-#include "model/spec.h"
+#include "model/sandbox.h"
 
 #include <stdio.h>
 
@@ -54,23 +54,23 @@ static int run_ls(struct cli *cli, int argc, char **argv)
 /* False: not one of these. */
 static bool take_resource(struct args *a, int id, json_t *resources)
 {
-	static const struct { int id; const char *option, *field; } sizes[] = {
-		{ OPT_MEMORY, "memory", "memory_mib" },
-		{ OPT_DISK, "disk", "disk_mib" },
+	static const struct { int id; const char *option, *field; uint64_t min, max; } sizes[] = {
+		{ OPT_MEMORY, "memory", "memory_mib", RESOURCES_MEMORY_MIB_MIN, RESOURCES_MEMORY_MIB_MAX },
+		{ OPT_DISK, "disk", "disk_mib", RESOURCES_DISK_MIB_MIN, RESOURCES_DISK_MIB_MAX },
 	};
 	uint64_t n;
 	double cpus;
 
 	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
 		if (id == sizes[i].id) {
-			if (args_mib(a, sizes[i].option, &n))
+			if (args_mib(a, sizes[i].option, sizes[i].min, sizes[i].max, &n))
 				json_object_set_new(resources, sizes[i].field, json_integer((json_int_t)n));
 			return true;
 		}
 	}
 	if (id == OPT_PIDS && args_u64(a, "pids", RESOURCES_PIDS_MIN, RESOURCES_PIDS_MAX, &n))
 		json_object_set_new(resources, "pids", json_integer((json_int_t)n));
-	else if (id == OPT_CPUS && args_double(a, "cpus", &cpus))
+	else if (id == OPT_CPUS && args_double(a, "cpus", RESOURCES_CPUS_MIN, RESOURCES_CPUS_MAX, &cpus))
 		json_object_set_new(resources, "cpus", json_real(cpus));
 	return id == OPT_PIDS || id == OPT_CPUS;
 }
@@ -80,20 +80,20 @@ static void take_text(struct args *a, int id, json_t *body)
 	static const char *const fields[] = { [OPT_IMAGE] = "image", [OPT_BOUNDARY] = "boundary", [OPT_USER] = "user", [OPT_WORKDIR] = "workdir" };
 
 	if (id == OPT_NETWORK)
-		json_object_set_new(body, "network", json_pack("{s:s}", "mode", a->value));
+		json_object_set_new(body, "network", json_pack("{s:o}", "mode", json_string_nocheck(a->value)));
 	else if (id == OPT_EPHEMERAL)
 		json_object_set_new(body, "ephemeral", json_true());
 	else if (id == OPT_NO_SUDO)
 		json_object_set_new(body, "sudo", json_false());
 	else if ((size_t)id < ARRAY_LEN(fields) && fields[id])
-		json_object_set_new(body, fields[id], json_string(a->value));
+		json_object_set_new(body, fields[id], json_string_nocheck(a->value));
 }
 
 static int run_set(struct cli *cli, int argc, char **argv)
 {
 	auto_args struct args a;
 	json_t *body = json_object(), *resources = json_object(), *o = NULL;
-	char *end;
+	uint64_t n;
 
 	json_object_set_new(body, "resources", resources);
 	args_init(&a, cli, argc, argv, false);
@@ -105,10 +105,9 @@ static int run_set(struct cli *cli, int argc, char **argv)
 		json_decref(body);
 		return a.exit_code;
 	}
-	unsigned long n = strtoul(a.operands[0], &end, 10);
-	if (end == a.operands[0] || *end || n > 10000) {
+	if (parse_u64(str_of(a.operands[0]), POOL_SIZE_MAX, &n) < 0) {
 		json_decref(body);
-		return cli_usage(cli, "SIZE: expected a number from 0 to 10000, not '%s'", a.operands[0]);
+		return cli_usage(cli, "SIZE: expected a number from 0 to %d, not '%s'", POOL_SIZE_MAX, a.operands[0]);
 	}
 	json_object_set_new(body, "size", json_integer((json_int_t)n));
 	auto_free char *text = json_dumps(body, JSON_COMPACT);

@@ -37,13 +37,13 @@ bool sandbox_args_take(struct args *a, int id, struct sandbox_args *s)
 		args_pair(a, "label", false, &s->labels);
 		return true;
 	case OPT_SANDBOX_CPUS:
-		args_double(a, "cpus", &s->o.cpus);
+		args_double(a, "cpus", RESOURCES_CPUS_MIN, RESOURCES_CPUS_MAX, &s->o.cpus);
 		return true;
 	case OPT_SANDBOX_MEMORY:
-		args_mib(a, "memory", &s->o.memory_mib);
+		args_mib(a, "memory", RESOURCES_MEMORY_MIB_MIN, RESOURCES_MEMORY_MIB_MAX, &s->o.memory_mib);
 		return true;
 	case OPT_SANDBOX_DISK:
-		args_mib(a, "disk", &s->o.disk_mib);
+		args_mib(a, "disk", RESOURCES_DISK_MIB_MIN, RESOURCES_DISK_MIB_MAX, &s->o.disk_mib);
 		return true;
 	case OPT_SANDBOX_PIDS:
 		args_u64(a, "pids", RESOURCES_PIDS_MIN, RESOURCES_PIDS_MAX, &s->o.pids);

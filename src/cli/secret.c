@@ -33,18 +33,18 @@ static void add_text(json_t *o, const char *list, const char *text)
 		v = json_array();
 		json_object_set_new(o, list, v);
 	}
-	json_array_append_new(v, json_string(text));
+	json_array_append_new(v, json_string_nocheck(text));
 }
 
 /* Never by an argument: those are for everybody on the machine to see. One line break at the end is not part of it. */
-static int read_value(const char *from_env, char ret[static VALUE_MAX + 2])
+static int read_value(const struct cli *cli, const char *from_env, char ret[static VALUE_MAX + 2])
 {
 	size_t n = 0;
 
 	if (from_env) {
 		const char *v = getenv(from_env);
 		if (!v)
-			return cli_fail("there is no variable %s", from_env);
+			return cli_usage(cli, "--from-env %s: there is no such variable in the environment", from_env);
 		if (strlen(v) > VALUE_MAX)
 			return cli_fail("the value has more than %d bytes", VALUE_MAX);
 		memcpy(ret, v, strlen(v) + 1);
@@ -96,10 +96,10 @@ static bool take_option(struct args *a, int option, json_t *o)
 		json_object_set_new(o, "git", json_true());
 		return true;
 	case OPT_AWS:
-		json_object_set_new(o, "aws_key_id", json_string(a->value));
+		json_object_set_new(o, "aws_key_id", json_string_nocheck(a->value));
 		return true;
 	case OPT_DESCRIPTION:
-		json_object_set_new(o, "description", json_string(a->value));
+		json_object_set_new(o, "description", json_string_nocheck(a->value));
 		return true;
 	default:
 		return false;
@@ -110,7 +110,7 @@ static int add(struct cli *cli, const char *name, const char *from_env, json_t *
 {
 	char value[VALUE_MAX + 2];
 	json_t *made = NULL;
-	int r = read_value(from_env, value);
+	int r = read_value(cli, from_env, value);
 
 	if (r)
 		return r;
@@ -118,10 +118,10 @@ static int add(struct cli *cli, const char *name, const char *from_env, json_t *
 	explicit_bzero(value, sizeof value);
 	if (!text || json_object_set_new(o, "value", text) < 0)
 		return cli_fail("the value is not UTF-8");
-	json_object_set_new(o, "name", json_string(name));
+	json_object_set_new(o, "name", json_string_nocheck(name));
 	char *body = json_dumps(o, JSON_COMPACT);
 	if (!body)
-		return cli_fail("the options are not UTF-8");
+		return cli_fail("the name or an option is not UTF-8");
 	r = verb_ask(cli, "POST", "/v1/secrets", body, &made);
 	free_secret(body);
 	if (r)
@@ -152,30 +152,54 @@ static int run_add(struct cli *cli, int argc, char **argv)
 	return r;
 }
 
-static char *joined(const json_t *list)
+static void add_word(struct buf *b, const char *before, const char *word)
 {
-	char *text = xstrdup("");
+	(void)buf_addf(b, "%s%s%s", b->len ? " " : "", before, word ? word : "");
+}
 
-	for (size_t i = 0; i < json_array_size(list); i++) {
-		const char *one = json_string_value(json_array_get(list, i));
-		char *longer = xasprintf("%s%s%s", text, i ? " " : "", one ? one : "");
-		free(text);
-		text = longer;
-	}
-	return text;
+static void add_words(struct buf *b, const char *before, const json_t *list)
+{
+	for (size_t i = 0; i < json_array_size(list); i++)
+		add_word(b, before, json_string_value(json_array_get(list, i)));
+}
+
+/* Fields by their names, parameters of the query as "?name". */
+static void add_places(struct buf *b, const json_t *k)
+{
+	static const char *const flags[] = { "basic", "git" };
+
+	add_words(b, "", json_object_get(k, "headers"));
+	add_words(b, "?", json_object_get(k, "query"));
+	for (size_t i = 0; i < ARRAY_LEN(flags); i++)
+		if (json_is_true(json_object_get(k, flags[i])))
+			add_word(b, "", flags[i]);
+	if (text_of(k, "aws_key_id"))
+		add_word(b, "aws:", text_of(k, "aws_key_id"));
 }
 
 static void add_row(struct table *t, const json_t *k)
 {
-	auto_free char *hosts = joined(json_object_get(k, "hosts")), *paths = joined(json_object_get(k, "paths"));
-	auto_free char *methods = joined(json_object_get(k, "methods"));
+	enum { HOSTS, PLACES, PATHS, METHODS, LISTS };
+	struct buf cells[LISTS];
 
-	table_add(t, (const char *const[]){ text_of(k, "name"), hosts, paths, methods, text_of(k, "created_at"), text_of(k, "updated_at") });
+	for (size_t i = 0; i < LISTS; i++)
+		buf_init(&cells[i], 1 << 16);
+	add_words(&cells[HOSTS], "", json_object_get(k, "hosts"));
+	add_places(&cells[PLACES], k);
+	add_words(&cells[PATHS], "", json_object_get(k, "paths"));
+	add_words(&cells[METHODS], "", json_object_get(k, "methods"));
+	for (size_t i = 0; i < LISTS; i++)
+		if (!cells[i].len)
+			(void)buf_addz(&cells[i], "all");
+	table_add(t, (const char *const[]){ text_of(k, "name"), cells[HOSTS].data, cells[PLACES].data, cells[PATHS].data, cells[METHODS].data, text_of(k, "created_at"),
+	                                    text_of(k, "updated_at") });
+	for (size_t i = 0; i < LISTS; i++)
+		buf_done(&cells[i]);
 }
 
 static int run_ls(struct cli *cli, int argc, char **argv)
 {
-	static const char *const headings[] = { "NAME", "HOSTS", "PATHS", "METHODS", "CREATED (UTC)", "CHANGED (UTC)" };
+	static const char *const headings[] = { "NAME", "HOSTS", "PLACES", "PATHS", "METHODS", "CREATED (UTC)", "CHANGED (UTC)" };
 
 	return verb_list(cli, argc, argv, &(struct listing){ "/v1/secrets", headings, ARRAY_LEN(headings), add_row });
 }

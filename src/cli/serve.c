@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/sandbox_args.h"
 #include "model/policy.h"
+#include "model/sandbox.h"
 
 enum { OPT_LISTEN = 1, OPT_SOCKET, OPT_IMAGES, OPT_BOUNDARY, OPT_ACCELERATOR, OPT_PUBLIC_URL, OPT_PREVIEW_DOMAIN, OPT_POOL, OPT_LIFETIME_FD, OPT_EPHEMERAL, OPT_LOG,
        OPT_NETWORK, OPT_NETWORK_MAX, OPT_NETWORK_LAN, OPT_RESOLVER, OPT_AUDIT_KEEP, OPT_SSH, OPT_PUBLISH, OPT_NETWORK_ALLOW, OPT_NETWORK_DENY, OPT_NETWORK_LIMIT };
@@ -205,12 +206,13 @@ static int run(struct cli *cli, int argc, char **argv)
 				s.lifetime_fd = (int)fd;
 			break;
 		case OPT_POOL:
-			if (args_u64(&a, "pool", 0, 10000, &pool))
+			if (args_u64(&a, "pool", 0, POOL_SIZE_MAX, &pool))
 				s.pool = (int)pool;
 			break;
 		case OPT_AUDIT_KEEP:
-			if (args_mib(&a, "audit-keep", &keep_mib))
-				s.audit_keep = MAX(keep_mib, (uint64_t)AUDIT_KEEP_MIN_MIB) << 20;
+			if (args_mib(&a, "audit-keep", AUDIT_KEEP_MIN_MIB, RESOURCES_DISK_MIB_MAX, &keep_mib) && keep_mib < AUDIT_KEEP_MIN_MIB)
+				wrong(&a, "audit-keep", "at least 32m");
+			s.audit_keep = keep_mib << 20;
 			break;
 		case OPT_EPHEMERAL:
 			s.ephemeral = true;

@@ -41,7 +41,7 @@ static int run_create(struct cli *cli, int argc, char **argv)
 	if (a.leave || !args_count(&a, 1, 1))
 		return a.exit_code;
 	json_t *body = json_pack("{s:s}", "sandbox", a.operands[0]);
-	if (body && name && json_object_set_new(body, "name", json_string(name)) < 0) {
+	if (body && name && json_object_set_new(body, "name", json_string_nocheck(name)) < 0) {
 		json_decref(body);
 		body = NULL;
 	}
@@ -133,7 +133,7 @@ static int run_fork(struct cli *cli, int argc, char **argv)
 	if (a.leave || !args_count(&a, 1, 1))
 		return a.exit_code;
 	json_t *body = json_pack("{s:I}", "count", (json_int_t)count);
-	if (name && json_object_set_new(body, "name", json_string(name)) < 0) {
+	if (name && json_object_set_new(body, "name", json_string_nocheck(name)) < 0) {
 		json_decref(body);
 		return cli_fail("the name is not UTF-8");
 	}

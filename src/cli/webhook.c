@@ -21,16 +21,16 @@ static int run_new(struct cli *cli, int argc, char **argv)
 	args_init(&a, cli, argc, argv, false);
 	for (int id; (id = args_next(&a)) > 0;)
 		if (id == OPT_TYPE)
-			json_array_append_new(types, json_string(a.value));
+			json_array_append_new(types, json_string_nocheck(a.value));
 	if (a.leave || !args_count(&a, 1, 1)) {
 		json_decref(types);
 		return a.exit_code;
 	}
-	json_t *body = json_pack("{s:s,s:o}", "url", a.operands[0], "types", types);
+	json_t *body = json_pack("{s:o,s:o}", "url", json_string_nocheck(a.operands[0]), "types", types);
 	auto_free char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
 	json_decref(body);
 	if (!text)
-		return cli_fail("the address is not UTF-8");
+		return cli_fail("the address or a type is not UTF-8");
 	int r = verb_ask(cli, "POST", "/v1/webhooks", text, &o);
 	if (r)
 		return r;

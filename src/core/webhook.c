@@ -16,11 +16,13 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+enum { URL_MAX = 2048, SECRET_MIN = 16, SECRET_LONGEST = 256, TYPES_MAX = 32, TYPE_LONGEST = 64 };
 enum { WEBHOOKS_MAX = 16, BATCH_LINES = 100, BATCH_BYTES = 512 << 10, SENDING_MAX = 2, LOOK_LINES = 4096, WITHIN_S = 10, TRY_FIRST_MS = 1000, TRY_LAST_MS = 300000 };
 
 struct webhook {
 	struct core *core;
 	struct webhook_row row;
+	char *shown;     /* its address, for people */
 	uint64_t looked; /* lines up to here were looked at: what came after row.seq was not for it */
 	uint64_t failures, not_before_ms;
 	char error[160];
@@ -126,6 +128,7 @@ static void post(uv_work_t *work)
 static void webhook_free(struct webhook *w)
 {
 	webhook_row_done(&w->row);
+	free(w->shown);
 	free(w);
 }
 
@@ -277,6 +280,29 @@ struct webhooks *webhooks_new(void)
 	return xcalloc(1, sizeof(struct webhooks));
 }
 
+/* A name is hidden as a password is: some services take a token in its place. */
+static char *without_credentials(const char *url)
+{
+	static const CURLUPart parts[] = { CURLUPART_USER, CURLUPART_PASSWORD };
+	CURLU *u = curl_url();
+	char *part = NULL, *shown = NULL, *copy = NULL;
+	bool good = u && curl_url_set(u, CURLUPART_URL, url, 0) == CURLUE_OK, hides = false;
+
+	for (size_t i = 0; good && i < ARRAY_LEN(parts); i++) {
+		if (curl_url_get(u, parts[i], &part, 0) != CURLUE_OK)
+			continue;
+		hides = true;
+		curl_free(part);
+		good = curl_url_set(u, parts[i], "***", 0) == CURLUE_OK;
+	}
+	if (good && hides)
+		good = curl_url_get(u, CURLUPART_URL, &shown, 0) == CURLUE_OK;
+	copy = xstrdup(!good ? "***" : hides ? shown : url);
+	curl_free(shown);
+	curl_url_cleanup(u);
+	return copy;
+}
+
 static struct webhook *add(struct core *c, struct webhook_row *take)
 {
 	struct webhook *w = xcalloc(1, sizeof *w);
@@ -284,6 +310,7 @@ static struct webhook *add(struct core *c, struct webhook_row *take)
 	w->core = c;
 	w->row = *take;
 	*take = (struct webhook_row){ 0 };
+	w->shown = without_credentials(w->row.url);
 	DL_APPEND(c->webhooks->list, w);
 	c->webhooks->n++;
 	if (!c->webhooks->watch)
@@ -291,31 +318,47 @@ static struct webhook *add(struct core *c, struct webhook_row *take)
 	return w;
 }
 
-/* In the store the secret is sealed. */
+/* In the store the secret is sealed, and so is an address with a password. */
 static int keep(struct core *c, const struct webhook_row *r, struct err *e)
 {
 	struct webhook_row stored = *r;
+	auto_free char *url = NULL, *shown = without_credentials(r->url);
 
 	stored.secret = NULL;
 	int rc = secrets_seal_text(c, r->id, r->secret, &stored.secret, e);
+	if (rc == 0 && !streq(shown, r->url) && (rc = secrets_seal_text(c, r->id, r->url, &url, e)) == 0)
+		stored.url = url;
 	if (rc == 0 && (rc = store_webhook_put(c->o.store, &stored)) < 0)
 		rc = err_sys(e, ERR_UNAVAILABLE, -rc, "the webhook cannot be stored");
 	free(stored.secret);
 	return rc;
 }
 
+/* The text is the plain one then, or NULL. */
+static int unseal(struct core *c, const char *id, char **text, struct err *e)
+{
+	char *plain = NULL;
+	int rc = secrets_unseal_text(c, id, *text, &plain, e);
+
+	free(*text);
+	*text = plain;
+	return rc;
+}
+
 static int load_one(void *ctx, struct webhook_row *row)
 {
 	struct core *c = ctx;
-	char *plain = NULL;
 	struct err e;
-	int rc = secrets_unseal_text(c, row->id, row->secret, &plain, &e);
+	int rc = unseal(c, row->id, &row->secret, &e);
 
-	free(row->secret);
-	row->secret = plain;
+	if (rc == 0 && !strstr(row->url, "://"))
+		rc = unseal(c, row->id, &row->url, &e);
+	if (!row->url)
+		row->url = xstrdup("");
 	struct webhook *w = add(c, row);
 	if (rc < 0) { /* unsigned lines are sent to nobody */
 		log_error("webhook=%s msg=\"nothing is sent to it: %s\"", w->row.id, e.message);
+		free(take_ptr(&w->row.secret));
 		w->failures = 1;
 		snprintf(w->error, sizeof w->error, "its secret cannot be read: delete it and make another one");
 	}
@@ -352,35 +395,65 @@ static int check_types(char *const *types, struct err *e)
 {
 	size_t n = 0;
 
-	for (; types && types[n]; n++) {
-		size_t len = strlen(types[n]);
-		if (n >= 32 || len < 1 || len > 64 || strspn(types[n], "abcdefghijklmnopqrstuvwxyz._") != len)
-			return err_set(e, ERR_INVALID, EINVAL, "types: up to 32 words such as \"run\" or \"network.denied\"");
+	while (types && types[n])
+		n++;
+	if (n > TYPES_MAX)
+		return err_set(e, ERR_TOO_LARGE, E2BIG, "types: %zu; at most %d are allowed", n, TYPES_MAX);
+	for (size_t i = 0; i < n; i++) {
+		size_t len = strlen(types[i]);
+		if (len < 1 || len > TYPE_LONGEST || strspn(types[i], "abcdefghijklmnopqrstuvwxyz._") != len)
+			return err_set(e, ERR_INVALID, EINVAL, "types: %s is no type of line; give 1 to %d of a to z, '.' and '_', such as \"run\" or \"network.denied\"",
+			               str_quote(str_of(types[i]), &(struct quoted){ 0 }), TYPE_LONGEST);
 	}
 	return 0;
 }
 
-static int check(const struct webhook_row *r, struct err *e)
+static int bad_url(struct err *e, const char *why)
+{
+	return err_set(e, ERR_INVALID, EINVAL, "url: %s; give one such as https://example.org/hook, of at most %d bytes", why, URL_MAX);
+}
+
+/* Never quoted: it may hold a password. */
+static int check_url(const char *url, struct err *e)
 {
 	CURLU *u = curl_url();
-	char *scheme = NULL, *host = NULL;
+	char *scheme = NULL, *port = NULL;
+	const char *why = NULL;
+	CURLUcode rc = CURLUE_OK;
 
-	bool good = u && strlen(r->url) <= 2048 && curl_url_set(u, CURLUPART_URL, r->url, 0) == CURLUE_OK &&
-		    curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK && curl_url_get(u, CURLUPART_HOST, &host, 0) == CURLUE_OK &&
-		    (streq(scheme, "http") || streq(scheme, "https"));
+	if (!*url)
+		why = "it is empty";
+	else if (strlen(url) > URL_MAX)
+		why = "it is too long";
+	else if (!strstr(url, "://"))
+		why = "it does not begin with http:// or https://";
+	else if (!u || (rc = curl_url_set(u, CURLUPART_URL, url, CURLU_NON_SUPPORT_SCHEME)) != CURLUE_OK)
+		why = curl_url_strerror(rc);
+	else if (curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK || (!streq(scheme, "http") && !streq(scheme, "https")))
+		why = "it does not begin with http:// or https://";
+	else if (curl_url_get(u, CURLUPART_PORT, &port, 0) == CURLUE_OK && streq(port, "0"))
+		why = "its port is 0; ports are 1 to 65535";
 	curl_free(scheme);
-	curl_free(host);
+	curl_free(port);
 	curl_url_cleanup(u);
-	if (!good)
-		return err_set(e, ERR_INVALID, EINVAL, "url: an address that begins with http:// or https://");
-	if (r->secret && (strlen(r->secret) < 16 || strlen(r->secret) > 256))
-		return err_set(e, ERR_INVALID, EINVAL, "secret: 16 to 256 bytes, or none for one of our making");
+	return why ? bad_url(e, why) : 0;
+}
+
+static int check(const struct webhook_row *r, struct err *e)
+{
+	size_t n = r->secret ? strlen(r->secret) : SECRET_MIN;
+	int rc = check_url(r->url, e);
+
+	if (rc < 0)
+		return rc;
+	if (n < SECRET_MIN || n > SECRET_LONGEST)
+		return err_set(e, ERR_INVALID, EINVAL, "secret: %zu bytes; give %d to %d, or leave it out for one of our making", n, SECRET_MIN, SECRET_LONGEST);
 	return check_types(r->types, e);
 }
 
 static void view(const struct webhook *w, struct webhook_view *ret)
 {
-	*ret = (struct webhook_view){ .id = w->row.id, .url = w->row.url, .secret = w->row.secret, .types = w->row.types, .created_ms = w->row.created_ms,
+	*ret = (struct webhook_view){ .id = w->row.id, .url = w->shown, .secret = w->row.secret, .types = w->row.types, .created_ms = w->row.created_ms,
 		                      .seq = w->row.seq, .failures = w->failures, .error = w->error[0] ? w->error : NULL };
 }
 

@@ -85,7 +85,7 @@ int permissions_validate(char *const *rules, struct err *e)
 		if (i == PERMITS_MAX)
 			return err_set(e, ERR_INVALID, E2BIG, "permissions: more than %d rules; name a folder instead of what is in it", PERMITS_MAX);
 		if (!utf8_valid(str_of(rules[i])))
-			return err_set(e, ERR_INVALID, EINVAL, "permissions: a rule is not valid UTF-8");
+			return err_set(e, ERR_INVALID, EINVAL, "permissions[%zu]: not valid UTF-8", i);
 		int rc = permission_parse(rules[i], &p, e);
 		if (rc < 0)
 			return rc;

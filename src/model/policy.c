@@ -356,15 +356,17 @@ int rule_parse(struct str text, struct policy_rule *ret, struct err *e)
 	struct str rest = text, target, ports;
 	char room[64];
 
-	if (!text.p || text.n == 0 || text.n >= POLICY_TEXT_MAX)
-		return bad_rule(e, text, "empty or too long");
+	if (!text.p || text.n == 0)
+		return bad_rule(e, text, "it is empty");
+	if (text.n >= POLICY_TEXT_MAX)
+		return err_set(e, ERR_INVALID, E2BIG, "%s: %zu bytes; a rule has at most %d", str_quote(text, &(struct quoted){ 0 }), text.n, POLICY_TEXT_MAX - 1);
 	r.raw = take_suffix(&rest, "/raw");
 	r.proto = take_suffix(&rest, "/udp") ? POLICY_UDP : POLICY_TCP;
 	if (split_target(rest, &target, &ports, room) < 0 || parse_target(target, &r) < 0)
 		return bad_rule(e, text, "neither a name nor an address range that can be reached (bits behind the prefix must be 0, IPv4 is not written as IPv6)");
 	if (ports.n && parse_ports((struct str){ ports.p + 1, ports.n - 1 }, &r) < 0) {
 		rule_done(&r);
-		return bad_rule(e, text, "the ports are not of the form 443, 80,443 or 8000-8099 (at most 8 of them)");
+		return bad_rule(e, text, "the ports are not of the form 443, 80,443 or 8000-8099 (at most 8 of them, each 1 to 65535)");
 	}
 	if (r.raw && (!r.is_name || r.proto == POLICY_UDP)) {
 		rule_done(&r);

@@ -5,7 +5,7 @@
 
 static int not_one(struct str text, struct err *e)
 {
-	return err_set(e, ERR_INVALID, EINVAL, "publish: %s is not [ADDRESS:][HOST_PORT:]PORT, such as 8080:80 or [::1]:8080:80",
+	return err_set(e, ERR_INVALID, EINVAL, "publish: %s is not [ADDRESS:][HOST_PORT:]PORT, such as 8080:80 or [::1]:8080:80; a port is 1 to 65535",
 	               str_quote(text, &(struct quoted){ 0 }));
 }
 

@@ -119,7 +119,8 @@ struct pool_view {
 
 /* A receiver of the audit log's lines. */
 struct webhook_view {
-	const char *id, *url, *secret;
+	const char *id, *secret;
+	const char *url;    /* without what it holds of a name and a password */
 	char *const *types; /* NULL or empty: all */
 	uint64_t created_ms, seq, failures;
 	const char *error;  /* of the last try, or NULL */

@@ -62,7 +62,7 @@ int secret_value_check(const char *value, struct err *e)
 	struct str v = str_of(value);
 
 	if (v.n == 0)
-		return err_set(e, ERR_INVALID, EINVAL, "value: it is empty");
+		return err_set(e, ERR_INVALID, EINVAL, "value: it is empty; give 1 to %d bytes", SECRET_VALUE_MAX);
 	if (v.n > SECRET_VALUE_MAX)
 		return err_set(e, ERR_TOO_LARGE, E2BIG, "value: %zu bytes; at most %d are allowed", v.n, SECRET_VALUE_MAX);
 	/* It goes into the head of a request: a line break in it would be a second field. The message does not quote it. */
@@ -114,15 +114,18 @@ static int check_header(char **name, struct err *e)
 {
 	if (streq(*name, "*") || header_usable(str_of(*name)))
 		return 0;
-	return bad(e, "headers", *name, "not a field that a secret may stand in");
+	return bad(e, "headers", *name, http_is_token(str_of(*name)) ? "it frames or leads a message; give another field, such as X-Api-Key"
+								     : "not the name of a field; give one such as X-Api-Key, or \"*\" for all");
 }
+
+#define QUERY_FORM "not the name of a parameter; give letters, digits, '_', '-', '.' and '~'"
 
 static int check_query(char **name, struct err *e)
 {
 	for (const char *p = *name; *p; p++)
 		if (!isalnum((unsigned char)*p) && !strchr("_-.~", *p))
-			return bad(e, "query", *name, "letters, digits, '_', '-', '.' and '~' only");
-	return **name ? 0 : bad(e, "query", *name, "it is empty");
+			return bad(e, "query", *name, QUERY_FORM);
+	return **name ? 0 : bad(e, "query", *name, QUERY_FORM);
 }
 
 static int check_method(char **name, struct err *e)
@@ -130,7 +133,8 @@ static int check_method(char **name, struct err *e)
 	for (char *p = *name; *p; p++)
 		*p = (char)toupper((unsigned char)*p);
 	if (!http_is_token(str_of(*name)) || strlen(*name) > HTTP_MAX_METHOD || streq(*name, "CONNECT") || streq(*name, "TRACE"))
-		return bad(e, "methods", *name, "not a method that is carried");
+		return err_set(e, ERR_INVALID, EINVAL, "methods: %s: not a method that is carried; give one such as GET, of at most %d letters, but not CONNECT or TRACE",
+			       str_quote(str_of(*name), &(struct quoted){ 0 }), HTTP_MAX_METHOD);
 	return 0;
 }
 
@@ -140,20 +144,24 @@ static int check_path(char **path, struct err *e)
 	const char *p = *path;
 
 	if (*p != '/' || strstr(p, "//") || strstr(p, "/./") || strstr(p, "/../"))
-		return bad(e, "paths", p, "an absolute path without empty, '.' and '..' segments");
+		return bad(e, "paths", p, "give an absolute path without empty, '.' and '..' segments");
 	for (; *p; p++)
 		if (!isgraph((unsigned char)*p) || strchr("?#%\\;", *p))
-			return bad(e, "paths", *path, "printable ASCII without '?', '#', '%', ';' and '\\'");
+			return bad(e, "paths", *path, "give printable ASCII without '?', '#', '%', ';' and '\\'");
 	return 0;
 }
 
 static int check_list(const char *field, char **v, int (*check)(char **one, struct err *e), struct err *e)
 {
-	for (size_t i = 0; v && v[i]; i++) {
-		if (i >= SECRET_LIST_MAX)
-			return err_set(e, ERR_TOO_LARGE, E2BIG, "%s: at most %d entries", field, SECRET_LIST_MAX);
+	size_t n = 0;
+
+	while (v && v[n])
+		n++;
+	if (n > SECRET_LIST_MAX)
+		return err_set(e, ERR_TOO_LARGE, E2BIG, "%s: %zu entries; at most %d are allowed", field, n, SECRET_LIST_MAX);
+	for (size_t i = 0; i < n; i++) {
 		if (strlen(v[i]) > SECRET_TEXT_MAX)
-			return err_set(e, ERR_TOO_LARGE, E2BIG, "%s: an entry has at most %d bytes", field, SECRET_TEXT_MAX);
+			return err_set(e, ERR_TOO_LARGE, E2BIG, "%s[%zu]: %zu bytes; at most %d are allowed", field, i, strlen(v[i]), SECRET_TEXT_MAX);
 		int rc = check(&v[i], e);
 		if (rc < 0)
 			return rc;
@@ -169,21 +177,29 @@ static char **one_text(const char *text)
 	return v;
 }
 
+static bool acts_on_terminal(struct str s)
+{
+	for (size_t i = 0; i < s.n; i++)
+		if (((unsigned char)s.p[i] < 0x20 && s.p[i] != '\n' && s.p[i] != '\t') || s.p[i] == 0x7f)
+			return true;
+	return false;
+}
+
 static int check_words(struct secret_spec *s, struct err *e)
 {
 	if (!s->name || !sandbox_name_valid(str_of(s->name)))
 		return err_set(e, ERR_INVALID, EINVAL, "name: %s is not a secret's name; use 1 to %d letters, digits, '_', '.' and '-', with a letter or digit at both ends",
 			       str_quote(str_of(s->name ? s->name : ""), &(struct quoted){ 0 }), SPEC_NAME_MAX);
 	struct str d = str_of(s->description);
-	if (d.n > SECRET_DESCRIPTION_MAX || (d.n && !utf8_valid(d)))
-		return err_set(e, ERR_INVALID, EINVAL, "description: at most %d bytes of UTF-8", SECRET_DESCRIPTION_MAX);
+	if (d.n > SECRET_DESCRIPTION_MAX || (d.n && !utf8_valid(d)) || acts_on_terminal(d))
+		return err_set(e, ERR_INVALID, EINVAL, "description: %zu bytes; give at most %d of UTF-8 without control characters but line breaks and tabs", d.n, SECRET_DESCRIPTION_MAX);
 	if (!s->aws_key_id)
 		return 0;
 	size_t n = strlen(s->aws_key_id);
+	bool good = n >= 4 && n <= 128;
 	for (const char *p = s->aws_key_id; *p; p++)
-		if (!isalnum((unsigned char)*p))
-			return bad(e, "aws_key_id", s->aws_key_id, "letters and digits only");
-	return n >= 4 && n <= 128 ? 0 : bad(e, "aws_key_id", s->aws_key_id, "4 to 128 of them");
+		good = good && isalnum((unsigned char)*p);
+	return good ? 0 : bad(e, "aws_key_id", s->aws_key_id, "not the id of an access key; give 4 to 128 letters and digits, such as AKIAIOSFODNN7EXAMPLE");
 }
 
 int secret_spec_check(struct secret_spec *s, bool need_value, struct err *e)
@@ -191,7 +207,7 @@ int secret_spec_check(struct secret_spec *s, bool need_value, struct err *e)
 	int rc = check_words(s, e);
 
 	if (rc == 0 && (s->value || need_value))
-		rc = s->value ? secret_value_check(s->value, e) : err_set(e, ERR_INVALID, EINVAL, "value: it is missing");
+		rc = s->value ? secret_value_check(s->value, e) : err_set(e, ERR_INVALID, EINVAL, "value: it is missing; give 1 to %d bytes", SECRET_VALUE_MAX);
 	if (rc == 0 && (!s->hosts || !s->hosts[0]))
 		rc = err_set(e, ERR_INVALID, EINVAL, "hosts: name at least one; a secret that may go nowhere is of no use");
 	if (rc < 0 || (rc = check_list("hosts", s->hosts, check_host, e)) < 0 || (rc = check_list("headers", s->headers, check_header, e)) < 0 ||

@@ -95,6 +95,11 @@ static void log_unserved(const struct request *r, int status)
 	         (int)MIN(r->head->path.n, (size_t)300), r->head->path.p);
 }
 
+static bool has_empty_part(struct str path)
+{
+	return path.n > 1 && (path.p[path.n - 1] == '/' || memmem(path.p, path.n, "//", 2));
+}
+
 /* False: answered. */
 static bool find_route(struct request *r)
 {
@@ -118,7 +123,8 @@ static bool find_route(struct request *r)
 		break;
 	case ROUTE_NONE:
 		log_unserved(r, 404);
-		err_set(&e, ERR_NOT_FOUND, 0, "no such path: %.*s", (int)MIN(r->head->path.n, (size_t)200), r->head->path.p);
+		err_set(&e, ERR_NOT_FOUND, 0, "no such path: %.*s%s", (int)MIN(r->head->path.n, (size_t)200), r->head->path.p,
+			has_empty_part(r->head->path) ? " (a part of it is empty: is a name or an id missing?)" : "");
 		request_refuse(r, 404, &e);
 		return false;
 	case ROUTE_METHOD:

@@ -1,4 +1,5 @@
 """The audit log: what is in it, who may read it, that nothing of it can be changed unnoticed; streams and webhooks."""
+import base64
 import glob
 import hashlib
 import hmac
@@ -230,12 +231,13 @@ class Receiver:
 
     def __init__(self):
         outer = self
-        self.status, self.got, self.secret = 200, [], None
+        self.status, self.got, self.secret, self.authorizations = 200, [], None, []
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 outer.got.append((outer.status, self.headers["Caisson-Signature"], body))
+                outer.authorizations.append(self.headers["Authorization"])
                 self.send_response(outer.status)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
@@ -327,6 +329,56 @@ def test_a_receiver_that_is_not_there_holds_up_nothing(client):
     client.delete(box.path)
     wait_for(lambda: [w for w in client.get("/v1/webhooks").json["items"] if w["id"] == hook["id"] and w["failures"]])
     client.delete("/v1/webhooks/" + hook["id"])
+
+
+SAYS = {
+    "": "it is empty", "x": "http:// or https://", "ftp://a/": "http:// or https://", "file:///etc/passwd": "http:// or https://", "http://": "host",
+    "http://a b/": "url: ", "http://a/\x01": "url: ", "http://a:99999/": "ort", "http://a:0/": "1 to 65535", "http://a/" + "x" * 2048: "too long",
+}
+
+
+@pytest.mark.parametrize("url", SAYS)
+def test_what_is_no_address_is_told(client, url):
+    r = client.post("/v1/webhooks", {"url": url})
+    assert r.status == 400, r
+    message = r.json["error"]["message"]
+    assert message.startswith("url: ") and SAYS[url] in message and "https://example.org/hook, of at most 2048 bytes" in message
+    assert len(url) < 5 or url not in message, "it may hold a password"
+
+
+def test_what_else_of_a_webhook_is_wrong_is_told(client):
+    for more, *words in (({"secret": "short"}, "secret: 5 bytes", "16 to 256"), ({"secret": "x" * 257}, "secret: 257 bytes", "16 to 256"),
+                         ({"types": ["run", "A b"]}, 'types: "A b"', "1 to 64"), ({"types": [""]}, 'types: ""', "1 to 64"),
+                         ({"types": ["run"] * 33}, "types: 33", "at most 32"), ({"types": ["a" * 65]}, "types: ", "1 to 64")):
+        r = client.post("/v1/webhooks", {"url": "http://a/", **more})
+        assert r.status in (400, 413) and all(w in r.json["error"]["message"] for w in words), (more, r)
+
+
+def test_a_password_in_a_webhooks_address_is_used_and_not_shown(own, receiver):
+    """Nor a name: GitHub and others take a token in its place."""
+    server, client = own
+    name, password = "n4me-or-token", "pa55-word"
+    hooks = [client.post("/v1/webhooks", {"url": receiver.url.replace("//", f"//{user}@")}).json for user in (f"{name}:{password}", name)]
+    client.delete(create(client).path)
+    wanted = "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+    wait_for(lambda: wanted in receiver.authorizations)
+    for round in range(2):
+        listed = client.get("/v1/webhooks").json["items"]
+        said = json.dumps([hooks, listed, lines(client)])
+        assert name not in said and password not in said, said
+        assert sorted(w["url"] for w in listed) == [receiver.url.replace("//", "//***:***@"), receiver.url.replace("//", "//***@")]
+        for path in pathlib.Path(server.data).rglob("*"):
+            if path.is_file() and not path.is_symlink():
+                content = path.read_bytes()
+                assert name.encode() not in content and password.encode() not in content, path
+        if round == 0:
+            receiver.authorizations.clear()
+            server.stop()
+            client = server.start()
+            client.delete(create(client).path)
+            wait_for(lambda: wanted in receiver.authorizations)
+    for w in listed:
+        assert client.delete("/v1/webhooks/" + w["id"]).status == 204
 
 
 @pytest.mark.parametrize("body", [{}, {"url": "ftp://a/"}, {"url": "file:///etc/passwd"}, {"url": "x"}, {"url": 7}, {"url": "http://a/", "secret": "short"},

@@ -77,9 +77,15 @@ static bool whole_number(const json_t *v, int64_t *ret)
 	return true;
 }
 
-static int out_of_range(const struct field *f, const char *where, const char *got, struct err *e)
+/* Of an integer. */
+static double max_of(const struct field *f)
 {
-	return err_set(e, ERR_INVALID, ERANGE, "%s is %s, and must be %.10g to %.10g", where, got, f->min, f->max);
+	return f->max != 0 ? f->max : f->kind == FIELD_U16 ? UINT16_MAX : 9.2e18;
+}
+
+static int out_of_range(const char *where, const char *got, double min, double max, struct err *e)
+{
+	return err_set(e, ERR_INVALID, ERANGE, "%s is %s, and must be %.10g to %.10g", where, got, min, max);
 }
 
 static int set_integer(const struct field *f, void *at, const char *where, const json_t *v, struct err *e)
@@ -88,12 +94,9 @@ static int set_integer(const struct field *f, void *at, const char *where, const
 	char text[32];
 	if (!whole_number(v, &n))
 		return wrong_type(where, "an integer", v, e);
-	double max = f->max != 0 ? f->max : f->kind == FIELD_U16 ? UINT16_MAX : 9.2e18;
-	if ((double)n < f->min || (double)n > max) {
+	if ((double)n < f->min || (double)n > max_of(f)) {
 		snprintf(text, sizeof text, "%" PRId64, n);
-		struct field bounds = *f;
-		bounds.max = max;
-		return out_of_range(&bounds, where, text, e);
+		return out_of_range(where, text, f->min, max_of(f), e);
 	}
 	if (f->kind == FIELD_U16)
 		*(uint16_t *)at = (uint16_t)n;
@@ -112,7 +115,7 @@ static int set_number(const struct field *f, void *at, const char *where, const 
 	double d = json_number_value(v);
 	if (d < f->min || (f->max != 0 && d > f->max)) {
 		snprintf(text, sizeof text, "%.10g", d);
-		return out_of_range(f, where, text, e);
+		return out_of_range(where, text, f->min, f->max, e);
 	}
 	*(double *)at = d;
 	return 0;
@@ -266,7 +269,8 @@ static json_t *query_value(const struct field *f, const char *value, struct err 
 		uint64_t n;
 		if (parse_u64(str_of(value), INT64_MAX, &n) == 0)
 			return json_integer((json_int_t)n);
-		err_set(e, ERR_INVALID, EINVAL, "query parameter \"%s\" must be a whole number, not negative, of decimal digits", f->name);
+		err_set(e, ERR_INVALID, EINVAL, "query parameter \"%s\" must be a whole number from %.10g to %.10g, of decimal digits", f->name,
+			MAX(f->min, 0.0), max_of(f));
 		return NULL;
 	}
 	case FIELD_STRING:
