@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 /* Theory of operation.  mke2fs -> QEMU boots -> the guest mounts the disk, and says so -> it runs what a tenant is likely
- * to run first, writes its disk, and comes to rest -> the state of the devices
- * is written to a memory file; memory is one already (x-ignore-shared) -> QEMU is killed, and when it is gone both are sealed.
+ * to run first, writes its disk, and comes to rest -> the state of the devices is written to a memory file; memory (x-ignore-shared) and disk are such
+ * files already -> QEMU is killed, and when it is gone all are sealed.
  *
  * What has been read for that first run lies in the memory that all copies share, and is not read again by each of them. What has come to
  * rest does not go on in each of them: half of what a copy did before its first answer was the rest of the boot.
@@ -28,8 +28,8 @@ enum { WARM_MS = 15000, REST_MS = 1000 };
 struct build {
 	const struct template_host *host;
 	const struct template_need *need;
-	const char *path;
-	int dir, ram, state;
+	int dir;
+	struct template_files files;
 	uint64_t boot_ms;
 	uv_process_t mkfs;
 	struct qemu *qemu;
@@ -44,7 +44,11 @@ struct build {
 
 static void tell(struct build *b, const struct err *e)
 {
-	b->done(b->ctx, e, e ? -EBADF : take_fd(&b->ram), e ? -EBADF : take_fd(&b->state));
+	struct template_files files = b->files;
+
+	if (!e)
+		b->files = template_no_files();
+	b->done(b->ctx, e, e ? NULL : &files);
 }
 
 static void fail(struct build *b, const struct err *e)
@@ -62,10 +66,9 @@ static void on_ended(void *ctx, const struct err *why)
 
 	ask_free(take_ptr(&b->ask));
 	if (b->saved && !e.kind) {
-		r = template_seal(b->ram);
-		r = r == 0 ? template_seal(b->state) : r;
+		r = template_files_seal(&b->files);
 		if (r < 0)
-			(void)err_sys(&e, ERR_UNAVAILABLE, -r, "seal the template's memory");
+			(void)err_sys(&e, ERR_UNAVAILABLE, -r, "seal the template's files");
 	} else if (!e.kind) {
 		e = *why;
 	}
@@ -100,7 +103,7 @@ static void on_told(void *ctx, const struct err *e, const json_t *result)
 
 static void save(struct build *b)
 {
-	int fd = fcntl(b->state, F_DUPFD_CLOEXEC, 3);
+	int fd = fcntl(b->files.fds[TEMPLATE_STATE], F_DUPFD_CLOEXEC, 3);
 
 	qemu_call(b->qemu, "migrate-set-capabilities", qemu_capabilities(), -EBADF, on_told, b);
 	qemu_call(b->qemu, "getfd", json_pack("{s:s}", "fdname", "state"), fd, on_told, b);
@@ -191,36 +194,26 @@ static void on_started(void *ctx, const struct err *e)
 		ask(b, &(struct ask_what){ put_setup, GUEST_SETUP_DONE, ASK_HALF_SAID, b->boot_ms }, on_setup);
 }
 
-static int memory_file(const char *name, uint64_t size)
-{
-	auto_fd int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-	return fd < 0 || ftruncate(fd, (off_t)size) < 0 ? -errno : take_fd(&fd);
-}
-
 static int boot(struct build *b, struct err *e)
 {
 	static const struct qemu_events events = { .started = on_started, .ended = on_ended, .event = on_event };
 	const struct template_host *h = b->host;
 	char id[37];
 	auto_fd int kernel = open(h->kernel, O_RDONLY | O_CLOEXEC);
-	auto_fd int disk = openat(b->dir, "disk", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 	auto_fd int guest = vmdir_listen(b->dir, "guest");
 	auto_fd int qmp = vmdir_listen(b->dir, "qmp");
 
-	b->ram = memory_file("ram", b->need->memory_mib << 20);
-	b->state = memory_file("state", 0);
 	if (kernel < 0)
 		return err_sys(e, ERR_UNAVAILABLE, errno, "open the kernel %s", h->kernel);
-	if (disk < 0 || guest < 0 || qmp < 0 || b->ram < 0 || b->state < 0)
-		return err_set(e, ERR_UNAVAILABLE, EIO, "open the template's disk, sockets or memory");
+	if (guest < 0 || qmp < 0)
+		return err_set(e, ERR_UNAVAILABLE, EIO, "open the template's sockets");
 	random_uuid(id);
 	if (vmdir_write(b->dir, "id", id) < 0) /* whoever finds it running when we have gone can end it */
 		return err_set(e, ERR_UNAVAILABLE, EIO, "write down the template's machine");
 	struct launch l = { .id = id,
 			    .image = b->need->image,
 			    .plan = template_plan(h, b->need),
-			    .fds = { -EBADF, disk, guest, qmp, b->ram, h->initrd, kernel } };
+			    .fds = { -EBADF, b->files.fds[TEMPLATE_DISK], guest, qmp, b->files.fds[TEMPLATE_RAM], h->initrd, kernel } };
 	b->qemu = qemu_new(h->qemu, b->dir, &events, b);
 	qemu_start(b->qemu, &l);
 	return 0;
@@ -234,8 +227,7 @@ static void free_later(uv_handle_t *h)
 
 	if (--b->handles > 0)
 		return;
-	close_fd(b->ram);
-	close_fd(b->state);
+	template_files_close(&b->files);
 	free(b);
 }
 
@@ -258,25 +250,34 @@ static void on_mkfs(uv_process_t *p, int64_t status, int signal)
 	}
 }
 
-struct build *build_new(const struct template_host *h, const struct template_need *need, const char *path, int dir, uint64_t boot_ms, built_fn done,
-			void *ctx)
+/* mke2fs has the disk as a descriptor. 0, or a negative number of libuv's. */
+static int make_disk(struct build *b)
 {
-	struct build *b = xcalloc(1, sizeof *b);
-	auto_free char *disk = xasprintf("%s/disk", path);
+	enum { DISK = 3 };
 	const char *args[] = { "mke2fs", "-q", "-F", "-t", "ext4", "-m", "0", "-i", "16384", "-J", "size=4", "-E",
-			       "lazy_itable_init=1,lazy_journal_init=1,nodiscard", disk, NULL };
+			       "lazy_itable_init=1,lazy_journal_init=1,nodiscard", "/proc/self/fd/3", NULL };
 	char path_env[] = "PATH=/usr/sbin:/sbin:/usr/bin:/bin";
 	char *env[] = { path_env, NULL };
-	uv_process_options_t o = { .exit_cb = on_mkfs, .file = "mke2fs", .args = (char **)(uintptr_t)args, .env = env };
+	uv_stdio_container_t fds[DISK + 1] = { [DISK] = { .flags = UV_INHERIT_FD, .data.fd = b->files.fds[TEMPLATE_DISK] } };
+	uv_process_options_t o = { .exit_cb = on_mkfs, .file = "mke2fs", .args = (char **)(uintptr_t)args, .env = env, .stdio_count = DISK + 1, .stdio = fds };
 
-	*b = (struct build){ .host = h, .need = need, .path = path, .dir = dir, .ram = -EBADF, .state = -EBADF, .boot_ms = boot_ms, .done = done, .ctx = ctx };
+	return uv_spawn(b->host->qemu->loop, &b->mkfs, &o);
+}
+
+struct build *build_new(const struct template_host *h, const struct template_need *need, int dir, uint64_t boot_ms, built_fn done, void *ctx, struct err *e)
+{
+	struct build *b = xcalloc(1, sizeof *b);
+	const uint64_t sizes[TEMPLATE_FILES] = { [TEMPLATE_RAM] = need->memory_mib << 20, [TEMPLATE_DISK] = need->disk_mib << 20 };
+
+	*b = (struct build){ .host = h, .need = need, .dir = dir, .boot_ms = boot_ms, .done = done, .ctx = ctx };
 	b->mkfs.data = b->rest.data = b;
 	b->handles = 2;
 	uv_timer_init(h->qemu->loop, &b->rest);
-	(void)vmdir_make_disk(dir, need->disk_mib, NULL); /* if not, mke2fs says so */
-	int r = uv_spawn(h->qemu->loop, &b->mkfs, &o);
+	int r = template_files_make(&b->files, sizes); /* errno's are libuv's numbers, too */
+	if (r == 0)
+		r = make_disk(b);
 	if (r < 0) {
-		log_warn("msg=\"mke2fs (package e2fsprogs): %s\"", uv_strerror(r));
+		(void)err_set(e, ERR_UNAVAILABLE, -r, "run mke2fs (package e2fsprogs) on a new disk: %s", uv_strerror(r));
 		close_handles(b);
 		return NULL;
 	}

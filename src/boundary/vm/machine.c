@@ -344,10 +344,10 @@ static void on_template(void *ctx, const struct err *why, const struct template 
 		finish(m, why);
 		return;
 	}
-	m->state_fd = open_again(t->state);
-	m->ram_fd = fcntl(t->ram, F_DUPFD_CLOEXEC, 3);
+	m->state_fd = open_again(t->files.fds[TEMPLATE_STATE]);
+	m->ram_fd = fcntl(t->files.fds[TEMPLATE_RAM], F_DUPFD_CLOEXEC, 3);
 	snprintf(m->template, sizeof m->template, "%s", t->key);
-	copy_disk(m, m->state_fd >= 0 && m->ram_fd >= 0 ? fcntl(t->disk, F_DUPFD_CLOEXEC, 3) : -EBADF);
+	copy_disk(m, m->state_fd >= 0 && m->ram_fd >= 0 ? fcntl(t->files.fds[TEMPLATE_DISK], F_DUPFD_CLOEXEC, 3) : -EBADF);
 }
 
 static void want_template(struct machine *m, template_fn done)

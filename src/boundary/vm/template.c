@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <uthash.h>
@@ -45,7 +44,7 @@ struct entry {
 	struct transfer *transfer;
 	char *path; /* of its folder, while it is loading, building or being stored */
 	int dir;
-	int files[TRANSFER_FILES]; /* what is stored, while it is read or written */
+	int stored[TEMPLATE_FILES]; /* while they are read or written */
 	struct template_sums sums;
 	char *host; /* template_host_sum of what it was built with, to be written down */
 	uint64_t used_ms;
@@ -78,8 +77,8 @@ static bool is_of_now(const struct entry *e)
 
 static void close_files(struct entry *e)
 {
-	for (size_t i = 0; i < TRANSFER_FILES; i++)
-		e->files[i] = close_fd(e->files[i]);
+	for (size_t i = 0; i < TEMPLATE_FILES; i++)
+		e->stored[i] = close_fd(e->stored[i]);
 	e->dir = close_fd(e->dir);
 }
 
@@ -88,13 +87,13 @@ static struct entry *new_entry(struct templates *t, const char *key, const struc
 	struct entry *e = xcalloc(1, sizeof *e);
 
 	e->all = t;
-	e->t = (struct template){ .ram = -EBADF, .state = -EBADF, .disk = -EBADF };
+	e->t.files = template_no_files();
 	snprintf(e->t.key, sizeof e->t.key, "%s", key);
 	e->need = *need;
 	e->need.image = xstrdup(need->image);
 	e->dir = -EBADF;
-	for (size_t i = 0; i < TRANSFER_FILES; i++)
-		e->files[i] = -EBADF;
+	for (size_t i = 0; i < TEMPLATE_FILES; i++)
+		e->stored[i] = -EBADF;
 	HASH_ADD_STR(t->entries, t.key, e);
 	return e;
 }
@@ -121,9 +120,7 @@ static void drop(struct entry *e, bool stored_too)
 		auto_free char *path = xasprintf("%s/%s", t->folder, e->t.key);
 		template_folder_remove(path);
 	}
-	close_fd(e->t.ram);
-	close_fd(e->t.state);
-	close_fd(e->t.disk);
+	template_files_close(&e->t.files);
 	free(e->path);
 	free(e->host);
 	free((void *)(uintptr_t)e->need.image);
@@ -224,15 +221,24 @@ static void ready(struct entry *e)
 	go_on(t);
 }
 
+static void move(struct entry *e, const int from[static TEMPLATE_FILES], const int to[static TEMPLATE_FILES], transfer_fn done)
+{
+	struct transfer_file files[TEMPLATE_FILES];
+
+	for (size_t i = 0; i < TEMPLATE_FILES; i++)
+		files[i] = (struct transfer_file){ .from = from[i], .to = to[i] };
+	e->transfer = transfer_new(e->all->host.qemu->loop, files, done, e);
+}
+
 /* --- storing --- */
 
-static void on_stored(void *ctx, int r, const struct transfer_file files[TRANSFER_FILES])
+static void on_stored(void *ctx, int r, const struct transfer_file files[TEMPLATE_FILES])
 {
 	struct entry *e = ctx;
 	auto_free char *path = xasprintf("%s/%s", e->all->folder, e->t.key);
 	struct template_sums sums;
 
-	for (size_t i = 0; i < TRANSFER_FILES; i++)
+	for (size_t i = 0; i < TEMPLATE_FILES; i++)
 		snprintf(sums.v[i], sizeof sums.v[i], "%s", files[i].sum);
 	if (r == 0)
 		r = template_meta_write(e->dir, &e->need, e->host, &sums);
@@ -250,7 +256,7 @@ static void on_stored(void *ctx, int r, const struct transfer_file files[TRANSFE
 		make_another(e);
 }
 
-static void on_built(void *ctx, const struct err *why, int ram, int state)
+static void on_built(void *ctx, const struct err *why, const struct template_files *files)
 {
 	struct entry *e = ctx;
 
@@ -260,24 +266,18 @@ static void on_built(void *ctx, const struct err *why, int ram, int state)
 	}
 	build_free(take_ptr(&e->build));
 	e->all->settled = true;
-	e->t.ram = ram;
-	e->t.state = state;
+	e->t.files = *files;
 	e->host = template_host_sum(&e->all->host, e->all->fixed);
 	if (!is_of_now(e)) {
 		make_another(e);
 		return;
 	}
-	e->t.disk = vmdir_open_file(e->dir, "disk", O_RDONLY);
 	(void)unlinkat(e->dir, "guest", 0);
 	(void)unlinkat(e->dir, "qmp", 0);
 	(void)unlinkat(e->dir, "id", 0);
-	e->files[0] = openat(e->dir, "ram", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	e->files[1] = openat(e->dir, "state", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	e->transfer = transfer_new(e->all->host.qemu->loop,
-				   (const struct transfer_file[TRANSFER_FILES]){ { .from = ram, .to = e->files[0] },
-										 { .from = state, .to = e->files[1] },
-										 { .from = e->t.disk, .to = -EBADF } },
-				   on_stored, e);
+	for (size_t i = 0; i < TEMPLATE_FILES; i++)
+		e->stored[i] = openat(e->dir, template_names[i], O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	move(e, e->t.files.fds, e->stored, on_stored);
 	ready(e);
 }
 
@@ -295,45 +295,37 @@ static void build(struct entry *e)
 		fail(e, &why);
 		return;
 	}
-	e->build = build_new(&e->all->host, &e->need, e->path, e->dir, e->all->settled ? BOOT_MS : KVM_TRIAL_MS, on_built, e);
-	if (!e->build) {
-		(void)err_set(&why, ERR_UNAVAILABLE, ENOENT, "mke2fs (package e2fsprogs) could not be run");
+	e->build = build_new(&e->all->host, &e->need, e->dir, e->all->settled ? BOOT_MS : KVM_TRIAL_MS, on_built, e, &why);
+	if (!e->build)
 		fail(e, &why);
-	}
 }
 
 /* --- loading --- */
 
-static void on_loaded(void *ctx, int r, const struct transfer_file files[TRANSFER_FILES])
+static void on_loaded(void *ctx, int r, const struct transfer_file files[TEMPLATE_FILES])
 {
 	struct entry *e = ctx;
 
-	for (size_t i = 0; i < TRANSFER_FILES && r == 0; i++)
+	for (size_t i = 0; i < TEMPLATE_FILES && r == 0; i++)
 		if (!streq(files[i].sum, e->sums.v[i]))
 			r = -EBADMSG;
 	e->transfer = NULL;
 	if (r == 0)
-		r = template_seal(e->t.ram);
-	if (r == 0)
-		r = template_seal(e->t.state);
+		r = template_files_seal(&e->t.files);
+	close_files(e);
 	if (r == 0) {
-		e->t.disk = take_fd(&e->files[2]);
-		close_files(e);
 		e->all->settled = true;
 		ready(e);
 		return;
 	}
 	log_warn("key=%.12s errno=%d msg=\"the stored template is damaged, and made again\"", e->t.key, -r);
-	close_files(e);
-	e->t.ram = close_fd(e->t.ram);
-	e->t.state = close_fd(e->t.state);
+	template_files_close(&e->t.files);
 	build(e);
 }
 
 /* false: there is none that can be read. */
 static bool load(struct entry *e)
 {
-	static const char *const names[TRANSFER_FILES] = { "ram", "state", "disk" };
 	auto_free char *path = xasprintf("%s/%s", e->all->folder, e->t.key);
 	struct template_need need = { 0 };
 	auto_free char *host = NULL;
@@ -341,24 +333,18 @@ static bool load(struct entry *e)
 	e->dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	int r = e->dir < 0 ? -errno : template_meta_read(e->dir, &need, &host, &e->sums);
 	free((void *)(uintptr_t)need.image);
-	for (size_t i = 0; i < TRANSFER_FILES && r == 0; i++) {
-		e->files[i] = vmdir_open_file(e->dir, names[i], O_RDONLY);
-		r = MIN(e->files[i], 0);
+	for (size_t i = 0; i < TEMPLATE_FILES && r == 0; i++) {
+		e->stored[i] = vmdir_open_file(e->dir, template_names[i], O_RDONLY);
+		r = MIN(e->stored[i], 0);
 	}
-	if (r == 0) {
-		e->t.ram = memfd_create("ram", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-		e->t.state = memfd_create("state", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	}
-	if (r < 0 || e->t.ram < 0 || e->t.state < 0) {
+	if (r == 0)
+		r = template_files_make(&e->t.files, (const uint64_t[TEMPLATE_FILES]){ 0 });
+	if (r < 0) {
 		close_files(e);
 		return false;
 	}
 	e->state = LOADING;
-	e->transfer = transfer_new(e->all->host.qemu->loop,
-				   (const struct transfer_file[TRANSFER_FILES]){ { .from = e->files[0], .to = e->t.ram },
-										 { .from = e->files[1], .to = e->t.state },
-										 { .from = e->files[2], .to = -EBADF } },
-				   on_loaded, e);
+	move(e, e->stored, e->t.files.fds, on_loaded);
 	return true;
 }
 
@@ -389,7 +375,7 @@ void templates_get(struct templates *t, const struct template_need *need, templa
 
 	template_key(&t->host, t->fixed, need, key);
 	HASH_FIND_STR(t->entries, key, e);
-	if (e && e->state == READY && e->t.ram >= 0) {
+	if (e && e->state == READY && e->t.files.fds[TEMPLATE_RAM] >= 0) {
 		struct template copy = e->t;
 		e->used_ms = now_ms();
 		done(ctx, NULL, &copy);

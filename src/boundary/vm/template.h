@@ -5,8 +5,9 @@
  * that fits no longer is simply not found, and another is made. Making one takes a boot, and is done one at a time; who wants it waits.
  *
  * The memory is a file that every copy maps privately. QEMU opens it for writing all the same, and a copy that its tenant has taken over could
- * change what the others see: so it is a memory file that is sealed as soon as its maker has ended. FOLDER/KEY has what is needed to
- * have it again after a restart of the daemon, with a hash over it: a damaged one is thrown away. */
+ * change what the others see: so it is a memory file that is sealed as soon as its maker has ended. So are state and disk: whatever becomes of
+ * files on the host, no copy begins with it. FOLDER/KEY has what is needed to have all three again after a restart of the daemon, with a hash over
+ * each: a damaged one is thrown away. */
 #ifndef CAISSON_BOUNDARY_VM_TEMPLATE_H
 #define CAISSON_BOUNDARY_VM_TEMPLATE_H
 
@@ -27,10 +28,14 @@ struct template_need {
 	uint64_t memory_mib, disk_mib;
 };
 
-enum { TEMPLATE_KEY = 64 };
+enum { TEMPLATE_KEY = 64, TEMPLATE_RAM = 0, TEMPLATE_STATE, TEMPLATE_DISK, TEMPLATE_FILES };
+struct template_files {
+	int fds[TEMPLATE_FILES]; /* memory files; sealed, but while they are made */
+};
+
 struct template {
 	char key[TEMPLATE_KEY + 1];
-	int ram, state, disk; /* files; none is to be changed */
+	struct template_files files;
 };
 
 /* A KVM that is there need not be usable (nested ones are where that is seen): it is believed once a template has come up with it. If the

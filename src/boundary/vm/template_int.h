@@ -12,6 +12,7 @@ char *template_host_sum(const struct template_host *h, const char *fixed);
 struct vmm_plan template_plan(const struct template_host *h, const struct template_need *n);
 void template_key(const struct template_host *h, const char *fixed, const struct template_need *n, char ret_key[static TEMPLATE_KEY + 1]);
 
+extern const char *const template_names[TEMPLATE_FILES]; /* under which they are stored */
 struct template_sums {
 	char v[TRANSFER_FILES][TRANSFER_SUM + 1];
 };
@@ -29,5 +30,10 @@ bool template_no_kvm(const struct template_host *h);
 void template_no_kvm_write(const struct template_host *h);
 
 int template_seal(int fd); /* -EBUSY while somebody has it mapped for writing */
+struct template_files template_no_files(void);
+/* New ones, of those sizes in bytes; all of them or a negative errno. */
+int template_files_make(struct template_files *f, const uint64_t sizes[static TEMPLATE_FILES]);
+int template_files_seal(const struct template_files *f);
+void template_files_close(struct template_files *f);
 
 #endif

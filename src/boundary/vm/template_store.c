@@ -10,8 +10,11 @@
 #include <jansson.h>
 #include <openssl/evp.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+const char *const template_names[TEMPLATE_FILES] = { "ram", "state", "disk" };
 
 /* --- what a template depends on --- */
 
@@ -250,7 +253,43 @@ void templates_remove(const char *folder)
 	(void)rmdir(folder);
 }
 
+/* --- held --- */
+
 int template_seal(int fd)
 {
 	return fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0 ? -errno : 0;
+}
+
+struct template_files template_no_files(void)
+{
+	return (struct template_files){ { -EBADF, -EBADF, -EBADF } };
+}
+
+int template_files_make(struct template_files *f, const uint64_t sizes[static TEMPLATE_FILES])
+{
+	*f = template_no_files();
+	for (size_t i = 0; i < TEMPLATE_FILES; i++) {
+		f->fds[i] = memfd_create(template_names[i], MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		if (f->fds[i] < 0 || ftruncate(f->fds[i], (off_t)sizes[i]) < 0) {
+			int r = -errno;
+			template_files_close(f);
+			return r;
+		}
+	}
+	return 0;
+}
+
+int template_files_seal(const struct template_files *f)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < TEMPLATE_FILES && r == 0; i++)
+		r = template_seal(f->fds[i]);
+	return r;
+}
+
+void template_files_close(struct template_files *f)
+{
+	for (size_t i = 0; i < TEMPLATE_FILES; i++)
+		f->fds[i] = close_fd(f->fds[i]);
 }

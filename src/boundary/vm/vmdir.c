@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -79,14 +80,7 @@ int vmdir_new_disk(int dir)
 	return fd < 0 ? -errno : fd;
 }
 
-int vmdir_make_disk(int dir, uint64_t mib, struct err *e)
-{
-	auto_fd int fd = vmdir_new_disk(dir);
-
-	return fd < 0 || ftruncate(fd, (off_t)(mib << 20)) < 0 ? err_sys(e, ERR_UNAVAILABLE, errno, "make the sandbox's disk") : 0;
-}
-
-/* The filled parts of it, in the kernel. */
+/* The filled parts of it, in the kernel. (copy_file_range takes none from a memory file to one on a disk.) */
 static int copy_data(int from, int to, off_t size)
 {
 	off_t data, hole = 0;
@@ -95,9 +89,10 @@ static int copy_data(int from, int to, off_t size)
 		hole = lseek(from, data, SEEK_HOLE);
 		if (hole < 0)
 			return -errno;
-		off_t in = data, out = data;
-		while (in < hole) {
-			ssize_t n = copy_file_range(from, &in, to, &out, (size_t)(hole - in), 0);
+		if (lseek(to, data, SEEK_SET) < 0)
+			return -errno;
+		for (off_t in = data; in < hole;) {
+			ssize_t n = sendfile(to, from, &in, (size_t)(hole - in));
 			if (n <= 0)
 				return n < 0 ? -errno : -EIO;
 		}

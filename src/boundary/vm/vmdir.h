@@ -22,9 +22,8 @@ int vmdir_open(const char *data, const char *id);
 int vmdir_remove(const char *data, const char *id, struct err *e); /* also when there is nothing */
 void vmdir_forget_memory(const char *data, const char *id);        /* the same */
 
-int vmdir_make_disk(int dir, uint64_t mib, struct err *e); /* the empty file */
-int vmdir_new_disk(int dir);                               /* the same of no size yet, open for writing; or a negative errno */
-int vmdir_fill_disk(int to, int from, struct err *e);      /* with a sparse copy. May wait for a disk: see offload.h */
+int vmdir_new_disk(int dir);                          /* the empty file, open for writing; or a negative errno */
+int vmdir_fill_disk(int to, int from, struct err *e); /* with a sparse copy. May wait for a disk: see offload.h */
 /* A file that is one: neither a link nor what an open could wait for. As openat, or a negative errno (EBADMSG). */
 int vmdir_open_file(int dir, const char *name, int mode);
 /* In place of whatever was there under the name. A socket that listens; one that is connected, non-blocking; or a negative errno. */
