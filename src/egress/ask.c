@@ -43,25 +43,22 @@ void ask_answer(struct flow *f, const uint8_t *p, size_t n)
 		flow_ask_again(f);
 }
 
-/* 1: there is a whole question, 0: later, negative: there will be none. */
-static int read_question(struct flow *f)
+int ask_read(int fd, uint8_t *in, size_t max, size_t *have)
 {
-	struct ask *a = f->ask;
-
 	for (;;) {
-		size_t len = a->n < 2 ? 0 : (size_t)a->in[0] << 8 | a->in[1], want = a->n < 2 ? 2 : 2 + len;
-		if (len > QUESTION_MAX || (a->n >= 2 && len == 0))
+		size_t len = *have < 2 ? 0 : (size_t)in[0] << 8 | in[1], want = *have < 2 ? 2 : 2 + len;
+		if (len > max || (*have >= 2 && len == 0))
 			return -EMSGSIZE;
-		if (a->n >= 2 && a->n == want)
+		if (*have >= 2 && *have == want)
 			return 1;
-		ssize_t n = recv(f->client.fd, a->in + a->n, want - a->n, MSG_DONTWAIT);
+		ssize_t n = recv(fd, in + *have, want - *have, MSG_DONTWAIT);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno == EAGAIN)
 			return 0;
 		if (n <= 0)
 			return -ECONNRESET;
-		a->n += (size_t)n;
+		*have += (size_t)n;
 	}
 }
 
@@ -74,7 +71,7 @@ void ask_run(struct flow *f)
 	if (a->running)
 		return;
 	a->running = true;
-	while (f->state == FLOW_ASK && !a->waits_for && (rc = read_question(f)) > 0) {
+	while (f->state == FLOW_ASK && !a->waits_for && (rc = ask_read(f->client.fd, a->in, QUESTION_MAX, &a->n)) > 0) {
 		const struct asker who = { .flow = f };
 		size_t n = a->n - 2;
 		a->n = 0;

@@ -89,7 +89,7 @@ struct box { /* a sandbox */
 	size_t n_behind; /* of the flows: not connections of the sandbox's own */
 	struct udp_box udp;
 	size_t kept; /* bytes of its connections that are read and not yet taken by the other side */
-	struct pin *pins; /* newest first */
+	struct pin *pins;
 	struct lookup *lookups;
 	struct bucket new_flows, questions, events;
 	struct network_limits limits;
@@ -232,6 +232,8 @@ void ask_run(struct flow *f); /* reads on, unless an answer is waited for */
 void ask_answer(struct flow *f, const uint8_t *p, size_t n); /* at most DNS_TCP_MAX */
 void ask_waits(struct flow *f, struct lookup *l); /* NULL: no longer */
 struct lookup *ask_lookup(const struct flow *f);
+/* More of a message of at most `max` bytes, which has its length before it. 1: it is all in `in`, 0: later, negative: there will be none. */
+int ask_read(int fd, uint8_t *in, size_t max, size_t *have);
 
 /* name.c */
 struct asker { /* who asked, and whom */

@@ -18,6 +18,7 @@
 #define QUESTIONS_RATE	 100 /* a second */
 #define QUESTIONS_BURST	 500
 #define LOOKUPS_ALL_MAX	 8192
+#define QUESTION_MAX	 300 /* bytes of one of ours */
 #define TRY_MS		 2000
 #define TRIES		 4
 #define PIN_MIN_S	 60
@@ -25,13 +26,19 @@
 #define PIN_GRACE_MS	 5000
 #define HELD_MAX	 64 /* questions of a sandbox that wait for somebody's word */
 
+struct stream { /* a question by a connection */
+	size_t sent, n;
+	uint8_t out[2 + QUESTION_MAX], in[2 + DNS_MESSAGE_MAX];
+};
+
 struct lookup {
 	struct box *box;
 	struct source upstream;
+	struct stream *stream; /* NULL: it is asked by a datagram */
 	struct asker asker;
 	struct dns_query query;
 	char name[POLICY_NAME_MAX + 1];
-	uint8_t asked[300];
+	uint8_t asked[QUESTION_MAX];
 	size_t asked_len;
 	unsigned tries;
 	uint64_t deadline_ms;
@@ -53,15 +60,18 @@ static void pin_free(struct box *b, struct pin *p)
 static void pin_add(struct box *b, const char *name, const struct addr *a, uint32_t ttl)
 {
 	uint64_t until = now_ms() + (uint64_t)MAX(ttl, (uint32_t)PIN_MIN_S) * 1000 + PIN_GRACE_MS;
-	struct pin *p;
+	struct pin *p, *first_over = b->pins;
 
-	DL_FOREACH (b->pins, p)
+	DL_FOREACH (b->pins, p) {
 		if (addr_eq(&p->addr, a) && streq(p->name, name)) {
 			p->until_ms = MAX(p->until_ms, until);
 			return;
 		}
+		if (p->until_ms < first_over->until_ms)
+			first_over = p;
+	}
 	if (b->n_pins >= PINS_MAX)
-		pin_free(b, b->pins->prev); /* the oldest */
+		pin_free(b, first_over);
 	p = xcalloc(1, sizeof *p);
 	*p = (struct pin){ .name = xstrdup(name), .addr = *a, .until_ms = until };
 	DL_PREPEND(b->pins, p);
@@ -148,6 +158,7 @@ void lookups_bury(struct edge *e)
 	while (e->dead_lookups) {
 		struct lookup *l = e->dead_lookups;
 		e->dead_lookups = l->next;
+		free(l->stream);
 		free(l);
 	}
 }
@@ -235,6 +246,7 @@ static void try_upstream(struct lookup *l)
 	uint16_t id;
 
 	edge_unwatch(e, &l->upstream);
+	free(take_ptr(&l->stream));
 	for (; l->tries < TRIES && e->n_resolvers; l->tries++) {
 		const struct addr *server = &e->resolvers[l->tries % e->n_resolvers];
 		int fd = -EBADF;
@@ -254,6 +266,27 @@ static void try_upstream(struct lookup *l)
 		return;
 	}
 	fail(l);
+}
+
+/* The same question to the same server, by a connection: its answer was longer than a datagram. */
+static void try_by_stream(struct lookup *l)
+{
+	struct edge *e = l->box->edge;
+	const struct addr *server = &e->resolvers[(l->tries - 1) % e->n_resolvers];
+	int fd = -EBADF, rc;
+
+	edge_unwatch(e, &l->upstream);
+	rc = edge_dial(e, server, 53, SOCK_STREAM, true, &fd);
+	l->upstream = (struct source){ SOURCE_UPSTREAM, fd, l };
+	if ((rc < 0 && rc != -EINPROGRESS) || edge_watch(e, &l->upstream, EPOLLIN | EPOLLOUT | EPOLLET) < 0) {
+		try_upstream(l);
+		return;
+	}
+	l->stream = xcalloc(1, sizeof *l->stream);
+	l->stream->out[0] = (uint8_t)(l->asked_len >> 8);
+	l->stream->out[1] = (uint8_t)l->asked_len;
+	memcpy(l->stream->out + 2, l->asked, l->asked_len);
+	l->deadline_ms = now_ms() + TRY_MS;
 }
 
 static struct lookup *lookup_new(struct box *b, const struct asker *a, const struct dns_query *q, const char *name)
@@ -447,11 +480,44 @@ static void take_reply(struct lookup *l, const struct dns_reply *r)
 	finish(l, may ? r->rcode : DNS_NO_NAME, good, n, ttl);
 }
 
+/* 1: the whole answer is there, 0: later, negative: there will be none. */
+static int run_stream(struct lookup *l)
+{
+	struct stream *s = l->stream;
+
+	while (s->sent < 2 + l->asked_len) {
+		ssize_t n = send(l->upstream.fd, s->out + s->sent, 2 + l->asked_len - s->sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno == EAGAIN ? 0 : -errno;
+		s->sent += (size_t)n;
+	}
+	return ask_read(l->upstream.fd, s->in, DNS_MESSAGE_MAX, &s->n);
+}
+
+static void stream_reply(struct lookup *l)
+{
+	struct dns_reply r;
+	int rc = run_stream(l);
+
+	if (rc == 0)
+		return;
+	if (rc > 0 && dns_reply_parse(l->stream->in + 2, l->stream->n - 2, l->asked, l->asked_len, &r) == 0)
+		take_reply(l, &r);
+	else
+		try_upstream(l);
+}
+
 void name_reply(struct lookup *l)
 {
 	uint8_t in[DNS_MESSAGE_MAX];
 	struct dns_reply r;
 
+	if (l->stream) {
+		stream_reply(l);
+		return;
+	}
 	while (!l->dead && l->upstream.fd >= 0) {
 		ssize_t n = recv(l->upstream.fd, in, sizeof in, MSG_DONTWAIT);
 		if (n < 0 && errno == EINTR)
@@ -464,7 +530,10 @@ void name_reply(struct lookup *l)
 		}
 		/* What is not the answer to this very question is nothing. */
 		if (dns_reply_parse(in, (size_t)n, l->asked, l->asked_len, &r) == 0) {
-			take_reply(l, &r);
+			if (r.truncated)
+				try_by_stream(l);
+			else
+				take_reply(l, &r);
 			return;
 		}
 	}
@@ -483,6 +552,7 @@ static struct lookup *next_overdue(struct box *b, uint64_t now)
 void names_sweep(struct edge *e, uint64_t now)
 {
 	struct box *b, *next_box;
+	struct pin *p, *next;
 
 	HASH_ITER (hh, e->boxes, b, next_box) {
 		/* From the start again after each, as above; each is over, or has a later time. */
@@ -491,8 +561,9 @@ void names_sweep(struct edge *e, uint64_t now)
 				refuse_held(l, "nobody answered in time");
 			else
 				try_upstream(l);
-		while (b->pins && b->pins->prev->until_ms < now)
-			pin_free(b, b->pins->prev);
+		DL_FOREACH_SAFE (b->pins, p, next)
+			if (p->until_ms < now)
+				pin_free(b, p);
 	}
 }
 

@@ -75,10 +75,8 @@ static const char *must_be_seen(struct box *b, const struct addr *a, uint16_t po
 		return "datagrams would pass by the opener of its secrets";
 	if (reads_addr(b, a, port) || ((port == 443 || port == 853) && reads_port(b, port)))
 		return "datagrams would go unread to a host of rules about methods";
-	if ((port == 443 || port == 853) && (b->asked.n_allow || policy_denies_names(&b->policy, POLICY_UDP) || reads_port(b, port)))
-		return "encrypted datagrams would hide names and requests that there are rules about";
-	if (reads_addr(b, a, port))
-		return "requests to a name that leads there have to be looked at";
+	if ((port == 443 || port == 853) && (b->asked.n_allow || policy_denies_names(&b->policy, POLICY_UDP)))
+		return "encrypted datagrams would hide names that there are rules about";
 	DL_FOREACH (b->pins, p)
 		if (addr_eq(&p->addr, a) && (policy_denies_name(&b->policy, p->name, port, POLICY_UDP) || asks_for_name(b, p->name)))
 			return "a name that is denied or asked for leads there, too";

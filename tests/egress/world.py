@@ -166,7 +166,9 @@ class Names:
     """The upstream name server: names -> addresses, and what was asked."""
 
     def __init__(self, world, where):
-        self.asked, self.table, self.rebinding = [], {}, {}
+        self.asked, self.table = [], {}
+        self.forged = {}  # name -> what is sent in answer to a datagram, of the question: several messages, or none
+        self.by_stream = {}  # name -> the same by a connection; a name that is here says by datagrams that its answer is too long for them
         made = []
 
         def make():
@@ -174,11 +176,12 @@ class Names:
             s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             s.bind(("0.0.0.0", 53))
             made.append(s)
+            made.append(Server(world, where, 53, self.stream, family=socket.AF_INET))
 
         t = threading.Thread(target=make)
         t.start()
         t.join()
-        self.socket = made[0]
+        self.socket, self.streams = made
         threading.Thread(target=self.serve, daemon=True).start()
 
     def serve(self):
@@ -187,15 +190,42 @@ class Names:
                 q, peer = self.socket.recvfrom(4096)
             except OSError:
                 return
-            self.socket.sendto(self.answer(q), peer)
+            name = self.parse(q)[0]
+            if name in self.by_stream:
+                answers = [q[:2] + b"\x83\x80" + q[4:]]
+            elif name in self.forged:
+                answers = self.forged[name](q)
+            else:
+                answers = [self.answer(q)]
+            for a in answers:
+                self.socket.sendto(a, peer)
 
-    def answer(self, q):
+    def stream(self, _, c):
+        data = b""
+        while more := c.recv(4096):
+            data += more
+            while len(data) >= 2 and len(data) >= 2 + int.from_bytes(data[:2], "big"):
+                n = 2 + int.from_bytes(data[:2], "big")
+                q, data = data[2:n], data[n:]
+                for a in self.by_stream.get(self.parse(q)[0], lambda q: [self.framed(q)])(q):
+                    c.sendall(a)
+                    time.sleep(0.02)
+
+    def framed(self, q):
+        a = self.answer(q)
+        return len(a).to_bytes(2, "big") + a
+
+    @staticmethod
+    def parse(q):
+        """Name, type, and the question as it was sent."""
         at, labels = 12, []
         while q[at]:
             labels.append(q[at + 1:at + 1 + q[at]].decode("latin-1"))
             at += q[at] + 1
-        kind = int.from_bytes(q[at + 1:at + 3], "big")
-        question, name = q[12:at + 5], ".".join(labels).lower()
+        return ".".join(labels).lower(), int.from_bytes(q[at + 1:at + 3], "big"), q[12:at + 5]
+
+    def answer(self, q):
+        name, kind, question = self.parse(q)
         self.asked.append((name, kind))
         found = self.table.get(name)
         if callable(found):
@@ -374,7 +404,7 @@ class World:
 
     def close(self):
         self.stop()
-        for s in (self.echo, self.http, self.https, self.lan, self.host, self.loopback):
+        for s in (self.names.streams, self.echo, self.http, self.https, self.lan, self.host, self.loopback):
             s.close()
         for n in ("host", "net", "lan"):
             subprocess.run(["ip", "netns", "del", f"{self.tag}-{n}"], check=False)
