@@ -78,6 +78,11 @@ int sandbox_set_env(struct sandbox *s, const struct pairs *set, char *const *uns
 		pairs_add(&kept, set->v[i].key, set->v[i].value);
 	pairs_done(&changed.env);
 	changed.env = kept;
+	int rc = spec_check_secrets(&changed, e);
+	if (rc < 0) {
+		spec_done(&changed);
+		return rc;
+	}
 	return sandbox_replace_spec(s, &changed, e);
 }
 
@@ -257,7 +262,9 @@ void sandbox_set_secrets(struct sandbox *s, const struct pairs *env, const struc
 	pairs_done(&changed.secret_files);
 	pairs_copy(&changed.secret_env, env);
 	pairs_copy(&changed.secret_files, files);
-	int rc = secrets_known(s->core, s->row.tenant, &changed, &e);
+	int rc = spec_check_secrets(&changed, &e);
+	if (rc == 0)
+		rc = secrets_known(s->core, s->row.tenant, &changed, &e);
 	if (rc == 0 && s->row.state != SANDBOX_RUNNING)
 		rc = err_set(&e, ERR_CONFLICT, EBUSY, "secrets: they are put into a running sandbox only; this one is %s", sandbox_state_name(s->row.state));
 	if (rc < 0)

@@ -331,23 +331,28 @@ static int split_target(struct str text, struct str *target, struct str *ports, 
 	return 0;
 }
 
-static int parse_target(struct str target, struct policy_rule *r)
+#define NO_TARGET "neither a name nor an address range (bits behind the prefix must be 0, IPv4 is not written as IPv6)"
+
+/* NULL, or what is wrong. */
+static const char *parse_target(struct str target, struct policy_rule *r)
 {
 	char name[POLICY_NAME_MAX + 1] = "";
 
 	/* A rule that could never take effect is a mistake. (0.0.0.0/0 and ::/0 begin with such an address and mean all others.) */
 	if (net_parse(target, &r->net) == 0)
-		return r->net.prefix >= 4 && addr_classify(&r->net.addr) == ADDR_NEVER ? -EINVAL : 0;
+		return r->net.prefix >= 4 && addr_classify(&r->net.addr) == ADDR_NEVER
+			       ? "an address that no sandbox ever reaches (loopback, link-local, multicast, metadata, IPv4 written as IPv6): leave the rule out"
+			       : NULL;
 	r->is_name = true;
 	r->wildcard = target.n && target.p[0] == '*';
 	if (r->wildcard && target.n > 1 && (target.n < 3 || target.p[1] != '.'))
-		return -EINVAL;
+		return NO_TARGET;
 	if (r->wildcard)
 		target = target.n > 1 ? (struct str){ target.p + 2, target.n - 2 } : (struct str){ 0 };
 	if ((target.n || !r->wildcard) && name_canonical(target, name) < 0)
-		return -EINVAL;
+		return NO_TARGET;
 	r->name = xstrdup(name);
-	return 0;
+	return NULL;
 }
 
 int rule_parse(struct str text, struct policy_rule *ret, struct err *e)
@@ -362,8 +367,9 @@ int rule_parse(struct str text, struct policy_rule *ret, struct err *e)
 		return err_set(e, ERR_INVALID, E2BIG, "%s: %zu bytes; a rule has at most %d", str_quote(text, &(struct quoted){ 0 }), text.n, POLICY_TEXT_MAX - 1);
 	r.raw = take_suffix(&rest, "/raw");
 	r.proto = take_suffix(&rest, "/udp") ? POLICY_UDP : POLICY_TCP;
-	if (split_target(rest, &target, &ports, room) < 0 || parse_target(target, &r) < 0)
-		return bad_rule(e, text, "neither a name nor an address range that can be reached (bits behind the prefix must be 0, IPv4 is not written as IPv6)");
+	const char *why = split_target(rest, &target, &ports, room) < 0 ? NO_TARGET : parse_target(target, &r);
+	if (why)
+		return bad_rule(e, text, why);
 	if (ports.n && parse_ports((struct str){ ports.p + 1, ports.n - 1 }, &r) < 0) {
 		rule_done(&r);
 		return bad_rule(e, text, "the ports are not of the form 443, 80,443 or 8000-8099 (at most 8 of them, each 1 to 65535)");
@@ -478,6 +484,15 @@ static bool only_names_service(const struct policy_rule *r)
 	return r->proto == POLICY_UDP && r->n_ports > 0;
 }
 
+/* RFC 6761: such names are the sandbox itself to every resolver. */
+static bool is_localhost(const struct policy_rule *r)
+{
+	static const char last[] = "localhost";
+	size_t n = r->is_name ? strlen(r->name) : 0, k = sizeof last - 1;
+
+	return n >= k && streq(r->name + n - k, last) && (n == k || r->name[n - k - 1] == '.');
+}
+
 int policy_check(enum network_mode mode, char **allow, char **deny, bool canonicalise, struct err *e)
 {
 	struct policy p;
@@ -490,11 +505,14 @@ int policy_check(enum network_mode mode, char **allow, char **deny, bool canonic
 		policy_done(&p);
 		return rc;
 	}
-	for (size_t i = 0; i < p.n_allow; i++)
-		if (only_names_service(&p.allow[i])) {
+	for (size_t i = 0; i < p.n_allow; i++) {
+		const char *why = only_names_service(&p.allow[i]) ? "port 53 of every address is the sandbox's own name service" :
+				  is_localhost(&p.allow[i]) ? "\"localhost\" is the sandbox itself, and no other machine ever" : NULL;
+		if (why) {
 			policy_done(&p);
-			return err_set(e, ERR_INVALID, EINVAL, "network.allow[%zu]: port 53 of every address is the sandbox's own name service: leave the rule out", i);
+			return err_set(e, ERR_INVALID, EINVAL, "network.allow[%zu]: %s: leave the rule out", i, why);
 		}
+	}
 	if (canonicalise) {
 		canonical_list(allow, p.allow);
 		canonical_list(deny, p.deny);

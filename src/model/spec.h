@@ -155,6 +155,7 @@ void spec_done(struct sandbox_spec *s); /* all zero afterwards */
 void spec_copy(struct sandbox_spec *to, const struct sandbox_spec *from); /* deep; overwrites `to` without freeing it */
 /* 0, or ERR_INVALID / ERR_TOO_LARGE. Checks form only: whether the image or the boundary exists is core's to say. */
 int spec_validate(const struct sandbox_spec *s, struct err *e);
+int spec_check_secrets(const struct sandbox_spec *s, struct err *e); /* a part of that: their names, and no variable twice */
 static inline bool spec_sudo(const struct sandbox_spec *s)
 {
 	return s->sudo != WANT_NO;

@@ -334,7 +334,7 @@ static int check_volumes(const struct volume_mounts *m, struct err *e)
 }
 
 /* Which secrets there are is core's to say. */
-static int check_secrets(const struct sandbox_spec *s, struct err *e)
+int spec_check_secrets(const struct sandbox_spec *s, struct err *e)
 {
 	const struct pairs *lists[] = { &s->secret_env, &s->secret_files };
 
@@ -346,7 +346,9 @@ static int check_secrets(const struct sandbox_spec *s, struct err *e)
 			if (!sandbox_name_valid(str_of(name)))
 				return invalid(e, "secrets: %s is not the name of a secret", QUOTE(name));
 			if (l == 0 && !env_name_valid(str_of(key)))
-				return invalid(e, "secrets.env: %s is not a variable name", QUOTE(key));
+				return invalid(e, "secrets.env: %s is not a variable name; use letters, digits and '_', and no digit first", QUOTE(key));
+			if (l == 0 && pairs_get(&s->env, key))
+				return invalid(e, "secrets.env: %s is in env, too: a variable has one value, so leave one of them out", QUOTE(key));
 			if (l == 1 && (key[0] != '/' || !key[1] || strlen(key) > SPEC_PATH_MAX || !utf8_valid(str_of(key))))
 				return invalid(e, "secrets.files: %s is not usable; give an absolute path in UTF-8", QUOTE(key));
 		}
@@ -370,7 +372,7 @@ int spec_validate(const struct sandbox_spec *s, struct err *e)
 		return rc;
 	if ((rc = policy_check(s->network, s->network_allow, s->network_deny, false, e)) < 0 || (rc = check_volumes(&s->volumes, e)) < 0)
 		return rc;
-	if ((rc = check_secrets(s, e)) < 0 || (rc = permissions_validate(s->permissions, e)) < 0 || (rc = reach_check(s, e)) < 0 || (rc = publications_validate(&s->publish, e)) < 0)
+	if ((rc = spec_check_secrets(s, e)) < 0 || (rc = permissions_validate(s->permissions, e)) < 0 || (rc = reach_check(s, e)) < 0 || (rc = publications_validate(&s->publish, e)) < 0)
 		return rc;
 	struct str extra = str_of(s->extra);
 	if (extra.n > SPEC_EXTRA_MAX)

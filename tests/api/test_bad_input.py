@@ -246,3 +246,33 @@ def test_unknown_things(client, shared_box):
 def test_it_still_works(client, shared_box):
     r = shared_box.sh("echo yes")
     assert r["stdout"] == "yes\n", r
+
+
+def test_a_variable_has_one_value(client):
+    """A secret's placeholder or a plain text: never both, nor either by chance."""
+    assert client.post("/v1/secrets", {"name": "one-value", "value": "v-of-one", "hosts": ["a.test"]}).status == 201
+    secrets = {"env": {"X": "one-value"}}
+    try:
+        r = client.post("/v1/sandboxes", {"env": {"X": "x"}, "secrets": secrets, "network": {"mode": "public"}})
+        assert r.status == 400 and 'secrets.env: "X" is in env, too' in r.error["message"], r
+        r = client.post("/v1/sandboxes", {"env": {"X": "x"}, "network": {"mode": "public"}})
+        assert r.status == 201, r
+        path = "/v1/sandboxes/" + r.json["id"]
+        r = client.patch(path, {"secrets": secrets})
+        assert r.status == 400 and '"X" is in env, too' in r.error["message"], r
+        assert client.patch(path, {"env": {"X": None}}).status == 200
+        assert client.patch(path, {"secrets": secrets}).status == 200
+        r = client.patch(path, {"env": {"X": "y"}})
+        assert r.status == 400 and '"X" is in env, too' in r.error["message"], r
+        client.delete(path)
+    finally:
+        client.delete("/v1/secrets/one-value")
+
+
+@pytest.mark.parametrize("rule,says", [("localhost", "the sandbox itself"), ("127.0.0.1", "no sandbox ever reaches"), ("[fe80::1]", "no sandbox ever reaches"),
+                                       ("169.254.169.254:80", "no sandbox ever reaches"), ("224.0.0.0/4", "no sandbox ever reaches")])
+def test_what_can_never_be_reached_is_refused(client, box, rule, says):
+    for mode in ("allow", "public"):
+        network = {"mode": mode, "allow": ["a.test", rule]}
+        for r in (client.post("/v1/sandboxes", {"network": network}), client.patch(box.path, {"network": network})):
+            assert r.status == 400 and says in r.error["message"] and "leave the rule out" in r.error["message"], r

@@ -234,6 +234,15 @@ def test_ports_and_proxy(client, box):
     assert b"Bearer theirs|None|" in own.body, own
     both = client.with_key(None).get(base + "/x", headers={"X-API-Key": client.key, "Authorization": "Bearer " + client.key})
     assert b"None|None|" in both.body, "no key of ours in any header"
+    theirs = client.with_key(None)
+    for ours, own in (({"Authorization": "Bearer " + client.key}, {"X-API-Key": "theirs"}), ({"X-API-Key": client.key}, {"Authorization": "Basic dTpw"}),
+                      ({"Authorization": "bearer  " + client.key}, {"X-API-Key": ""})):
+        got = theirs.get(base + "/x", headers={**ours, **own})
+        assert got.status == 207, (ours, own, got)
+        line = got.body.decode().split(" ", 2)[2]
+        assert line.startswith(f"{own.get('Authorization')}|{own.get('X-API-Key')}|"), "the program's own, and nothing of ours"
+        assert theirs.get(base + "/x", headers=own).status == 401, "and it opens nothing"
+    assert theirs.get(base + "/x", headers={"Authorization": "Bearer " + client.key[:-1] + ("1" if client.key[-1] == "0" else "0"), "X-API-Key": "theirs"}).status == 401
     assert r.headers.get("Set-Cookie") == f"a=b; Path={base}", r.headers
     r = client.get(box.path + "/ports/1/proxy/")
     assert r.status == 502 and r.error["kind"] == "bad_gateway", r

@@ -333,8 +333,43 @@ static void lists(void **state)
 	assert_true(policy_check(NETWORK_PUBLIC, names, NULL, false, &e) < 0); /* ours, so not promised */
 	assert_int_equal(e.kind, ERR_INVALID);
 	assert_int_equal(policy_check(NETWORK_PUBLIC, NULL, names, false, &e), 0);
+	static const char *const own[] = { "localhost", "LOCALHOST.:80", "*.localhost", "a.localhost:443/raw" };
+	for (size_t i = 0; i < ARRAY_LEN(own); i++) {
+		char *allow[] = { xstrdup(own[i]), NULL };
+		assert_true(policy_check(NETWORK_ALLOW, allow, NULL, false, &e) < 0);
+		assert_non_null(strstr(e.message, "the sandbox itself"));
+		assert_int_equal(policy_check(NETWORK_PUBLIC, NULL, allow, false, &e), 0);
+		free(allow[0]);
+	}
+	char other[] = "notlocalhost.test", *fine[] = { other, NULL };
+	assert_int_equal(policy_check(NETWORK_ALLOW, fine, NULL, false, &e), 0);
 	free(one[0]);
 	free(bad[0]);
+}
+
+/* Each says what it is that is wrong. */
+static void what_is_wrong_with_a_rule(void **state)
+{
+	static const struct { const char *rule, *says; } cases[] = {
+		{ "127.0.0.1", "no sandbox ever reaches" },	 { "[fe80::1]:80", "no sandbox ever reaches" }, { "224.0.0.0/4", "no sandbox ever reaches" },
+		{ "169.254.169.254", "no sandbox ever reaches" }, { "::ffff:1.2.3.4", "no sandbox ever reaches" }, { "10.0.0.1/8", "bits behind the prefix" },
+		{ "a b", "neither a name nor" },		 { "", "it is empty" },				 { "a.test:0", "each 1 to 65535" },
+		{ "a.test:65536", "each 1 to 65535" },
+	};
+	struct policy_rule r;
+	struct err e;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		assert_true(rule_parse(str_of(cases[i].rule), &r, &e) < 0);
+		if (!strstr(e.message, cases[i].says))
+			fail_msg("%s: %s", cases[i].rule, e.message);
+	}
+	char text[POLICY_TEXT_MAX + 8];
+	memset(text, 'a', sizeof text);
+	text[sizeof text - 1] = '\0';
+	assert_true(rule_parse(str_of(text), &r, &e) < 0);
+	assert_non_null(strstr(e.message, "407 bytes; a rule has at most 399"));
 }
 
 static void within_a_ceiling(void **state)
@@ -440,7 +475,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(addresses), cmocka_unit_test(classes),	    cmocka_unit_test(names),   cmocka_unit_test(rules),
 		cmocka_unit_test(judge_public), cmocka_unit_test(judge_allow),
-		cmocka_unit_test(judge_datagrams), cmocka_unit_test(answers), cmocka_unit_test(lists),
+		cmocka_unit_test(judge_datagrams), cmocka_unit_test(answers), cmocka_unit_test(lists), cmocka_unit_test(what_is_wrong_with_a_rule),
 		cmocka_unit_test(publications), cmocka_unit_test(within_a_ceiling), cmocka_unit_test(limits_of_a_ceiling),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

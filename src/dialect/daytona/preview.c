@@ -342,6 +342,9 @@ static void pass(struct daytona *d, struct request *r, const struct visit *w, co
 	p->drop_headers[n++] = "X-Daytona-Skip-Last-Activity-Update";
 	if (a->ours)
 		p->drop_headers[n++] = "Authorization";
+	struct str referer = req_header(r, "Referer"); /* of what a page opened with the token in its address asks for */
+	if (referer.n && memmem(referer.p, referer.n, TOKEN_QUERY "=", sizeof TOKEN_QUERY))
+		p->drop_headers[n++] = "Referer";
 	p->drop_cookies[0] = p->cookie_name;
 	if (!w->by_host)
 		p->add[n_add++] = (struct header){ "Content-Security-Policy", "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts" };

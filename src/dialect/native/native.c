@@ -3,6 +3,7 @@
  * Every request passes guard() before its body is read: the key, and query parameters nobody asked for. The handlers then
  * decode, call one verb of api.h and encode; what waits for something is a struct of its own, forgotten when the client leaves. */
 #include "dialect/native/native_int.h"
+#include "model/key.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -109,11 +110,14 @@ static const struct route routes[] = {
 
 /* --- who may --- */
 
-/* The key of the request; p NULL when there is none. */
-static struct str find_key(const struct request *r)
+/* The key of the request; p NULL when there is none. Of a request for a program inside either field may be that program's own, whose keys
+ * do not look like ours. */
+static struct str find_key(const struct request *r, unsigned tag)
 {
-	struct str key = req_header(r, "X-API-Key");
-	return key.p ? key : req_bearer(r);
+	struct str key = req_header(r, "X-API-Key"), bearer = req_bearer(r);
+	if (tag & ROUTE_PROXY)
+		return key_is_in(key) ? key : key_is_in(bearer) ? bearer : (struct str){ NULL, 0 };
+	return key.p ? key : bearer;
 }
 
 static void look_for_key(void *ctx, const char *name, const char *value)
@@ -128,7 +132,7 @@ static void look_for_key(void *ctx, const char *name, const char *value)
 static int authenticate(struct native *n, const struct request *r, unsigned tag, struct caller *ret, struct err *e)
 {
 	bool in_query = false;
-	struct str key = find_key(r);
+	struct str key = find_key(r, tag);
 	if (!(tag & ROUTE_PROXY)) /* there the query is the program's */
 		req_query_each(r, look_for_key, &in_query);
 	if (in_query)
@@ -136,7 +140,7 @@ static int authenticate(struct native *n, const struct request *r, unsigned tag,
 		               "a key in the query string is not accepted, since addresses end up in logs; send the header \"Authorization: Bearer KEY\"");
 	if (key.p)
 		return api_authenticate(n->api, key, ret, e);
-	if (req_header(r, "Authorization").p)
+	if (!(tag & ROUTE_PROXY) && req_header(r, "Authorization").p)
 		return err_set(e, ERR_UNAUTHENTICATED, EACCES, "there must be one Authorization header, of the form \"Bearer KEY\"");
 	return err_set(e, ERR_UNAUTHENTICATED, EACCES, "a key is needed: send the header \"Authorization: Bearer KEY\" or \"X-API-Key: KEY\"");
 }
@@ -147,7 +151,7 @@ static bool guard(struct request *r, const struct route *route, void *ctx)
 	struct native *n = ctx;
 	struct caller caller = { 0 };
 	struct err e;
-	bool open = (route->tag & ROUTE_OPEN) && req_is_loopback(r) && !find_key(r).p;
+	bool open = (route->tag & ROUTE_OPEN) && req_is_loopback(r) && !find_key(r, route->tag).p;
 	if (!open && authenticate(n, r, route->tag, &caller, &e) < 0) {
 		answer_err(n, r, &e);
 		return false;

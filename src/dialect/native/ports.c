@@ -228,12 +228,11 @@ void native_port_proxy(struct request *r, void *dialect)
 		free(b);
 		return;
 	}
-	/* Of the two only the header that was our key, the other may be the program's own; but no key of this server in any header. */
-	const char *drop[] = { req_header(r, "X-API-Key").p ? "X-API-Key" : "Authorization", NULL };
 	auto_free char *target = inner_target(r), *scope = cookie_scope(r);
 	char host[32];
 	snprintf(host, sizeof host, "localhost:%u", port);
-	struct proxy_options o = { .path = target, .host = host, .drop_headers = drop, .is_secret = key_is_in, .cookie_path = scope };
+	/* Whatever field holds a key of this server is not passed on, and every other one is. */
+	struct proxy_options o = { .path = target, .host = host, .is_secret = key_is_in, .cookie_path = scope };
 	b->p = req_proxy(r, &o, &ops, b);
 }
 
