@@ -29,9 +29,9 @@ static void add_row(struct table *t, const json_t *p)
 	const json_t *r = json_object_get(p, "resources");
 	const char *digest = text_of(p, "image_digest");
 	const char *error = text_of(p, "error");
-	char image[20], size[24], ready[24], cpus[24], memory[24];
+	char image[SPEC_IMAGE_MAX + 1], size[24], ready[24], cpus[24], memory[24];
 
-	snprintf(image, sizeof image, "%.19s", digest ? digest : "");
+	snprintf(image, sizeof image, "%.*s", digest && strncmp(digest, "sha256:", 7) == 0 ? 19 : (int)sizeof image - 1, digest ? digest : "");
 	snprintf(size, sizeof size, "%lld", (long long)json_integer_value(json_object_get(p, "size")));
 	snprintf(ready, sizeof ready, "%lld", (long long)json_integer_value(json_object_get(p, "ready")));
 	snprintf(cpus, sizeof cpus, "%g", json_number_value(json_object_get(r, "cpus")));

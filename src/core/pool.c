@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-enum { LEASE_MS = 60000 /* how long an automatic shape is kept filled after it was last asked for */, RETRY_MS = 5000, SHAPES_MAX = 32,
+enum { LEASE_MS = 60000 /* how long an automatic shape is kept filled after it was last asked for */, RETRY_MS = 5000 /* at first; then twice as long each time */, RETRY_MAX_MS = 300000, SHAPES_MAX = 32,
        REST_MS = 10 /* a claimed one is used at once, and should not share the processors with the making of the next */ };
 
 #define WARM_RUN ((uint64_t)1 << 63) /* the number of a ready one's first run, which no tenant's ever has */
@@ -25,6 +25,7 @@ struct spare {
 	bool ready;             /* the guest has said hello */
 	bool warming;           /* it runs what the boundary has for that (WARM_RUN) */
 	bool ahead, ahead_merged; /* and a Python waits there, its stderr in its stdout */
+	uint64_t ready_ms;      /* since when it is */
 	uint64_t deadline_ms;   /* until it does; 0 while the boundary is at it, which always answers */
 	struct spare *prev, *next;
 };
@@ -38,6 +39,7 @@ struct shape {
 	size_t n;
 	size_t fixed;              /* what the operator wants; found out by each sweep */
 	char why[200];             /* the last one did not come up; empty: it did */
+	unsigned failures;         /* since one did, and stayed for LEASE_MS or was taken */
 	uint64_t serial;
 	uint64_t ahead_ms;         /* when somebody last began with Python code; 0 = nobody has */
 	bool ahead_merged;         /* and wanted its stderr in its stdout */
@@ -50,6 +52,7 @@ struct shape {
 struct standing {
 	struct sandbox_spec spec;
 	size_t size;
+	char why[200];             /* there is no shape of it: its image is gone, ...; empty: there is one */
 	struct standing *next;
 };
 
@@ -191,23 +194,32 @@ static void leave(struct spare *sp)
 	b->ops->destroy(b, id, on_left, s->pool);
 }
 
-/* It did not come up, or went by itself: the next try waits, so that a broken image costs little. */
+/* It did not come up, or went by itself: the next try waits, longer each time, so that what can never be made costs little. */
+static void lost(struct spare *sp, const char *why, uint64_t wait_ms)
+{
+	struct shape *s = sp->shape;
+
+	log_warn("sandbox=%s msg=\"a ready sandbox is lost: %s\"", sp->id, why);
+	snprintf(s->why, sizeof s->why, "%s", why);
+	if (sp->ready && now_ms() - sp->ready_ms > LEASE_MS)
+		s->failures = 0;
+	for (unsigned i = 0; i < s->failures && wait_ms < RETRY_MAX_MS; i++)
+		wait_ms *= 2;
+	s->failures++;
+	s->retry_ms = now_ms() + MIN(wait_ms, (uint64_t)RETRY_MAX_MS);
+	leave(sp);
+}
+
 static void broken(struct spare *sp, const char *why)
 {
-	log_warn("sandbox=%s msg=\"a ready sandbox is lost: %s\"", sp->id, why);
-	snprintf(sp->shape->why, sizeof sp->shape->why, "%s", why);
-	sp->shape->retry_ms = now_ms() + RETRY_MS;
-	leave(sp);
+	lost(sp, why, RETRY_MS);
 }
 
 /* This host cannot have such a one at all (more memory than there is, ...): that does not change from one moment to the next. */
 static void refused(struct spare *sp, const char *why)
 {
-	struct shape *s = sp->shape;
-
-	s->automatic = false;
-	broken(sp, why);
-	s->retry_ms = now_ms() + LEASE_MS;
+	sp->shape->automatic = false;
+	lost(sp, why, LEASE_MS);
 }
 
 /* --- coming --- */
@@ -235,6 +247,7 @@ static void on_hello(void *ctx, const struct link_run_state *known, size_t n)
 		link_run_start(sp->link, WARM_RUN, &(struct link_run_spec){ .argv = (const char *[]){ program, NULL }, .timeout_ms = HELLO_TIMEOUT_MS });
 	}
 	sp->ready = true;
+	sp->ready_ms = now_ms();
 	sp->shape->why[0] = '\0';
 	start_ahead(sp);
 	pool_refill(sp->shape->pool->core);
@@ -426,6 +439,7 @@ bool pool_claim(struct core *c, struct boundary *b, const struct boundary_spec *
 		return false;
 	if (s->spares->warming)
 		link_run_release(s->spares->link, WARM_RUN);
+	s->failures = 0;
 	struct spare *sp = s->spares;
 	*ret = (struct claim){ .link = take_ptr(&sp->link), .ready = sp->ready, .ahead = sp->ahead, .ahead_merged = sp->ahead_merged, .shape = s->serial };
 	memcpy(ret->id, sp->id, sizeof ret->id);
@@ -498,8 +512,10 @@ static void apply_standing(struct pool *p)
 	LL_FOREACH (p->standing, st) {
 		struct image image = { 0 };
 		struct boundary *b = NULL;
-		struct err e;
-		if (resolve_spec(p->core, &st->spec, NULL, NULL, &b, &image, &e) == 0) {
+		struct err e = { 0 };
+		bool known = resolve_spec(p->core, &st->spec, NULL, NULL, &b, &image, &e) == 0;
+		snprintf(st->why, sizeof st->why, "%.199s", known ? "" : e.message);
+		if (known) {
 			struct boundary_spec spec = shape_of(b, &st->spec, user_of(&st->spec, &image), &image);
 			s = find(p, b, &spec);
 			if (!s)
@@ -570,15 +586,17 @@ static void set_standing(struct pool *p, struct sandbox_spec *kind, size_t size)
 int core_pool_set(struct core *c, const struct sandbox_spec *spec, size_t size, struct err *e)
 {
 	struct image image = { 0 };
-	struct boundary *b = NULL;
+	struct boundary *b = core_boundary(c, spec->boundary, e);
 	struct sandbox_spec kind;
 
-	int r = resolve_spec(c, spec, NULL, NULL, &b, &image, e);
-	image_done(&image);
-	if (r < 0)
-		return r;
+	if (!b)
+		return -EINVAL;
 	kind_of(spec, b, &kind);
-	r = store_pool_set(c->o.store, &kind, size, e);
+	/* What can't be made any more can still be given up. */
+	int r = size == 0 && find_standing(c->pool, &kind) ? 0 : resolve_spec(c, spec, NULL, NULL, &b, &image, e);
+	image_done(&image);
+	if (r == 0)
+		r = store_pool_set(c->o.store, &kind, size, e);
 	if (r < 0) {
 		spec_done(&kind);
 		return r;
@@ -617,6 +635,14 @@ void core_pool_each(struct core *c, void (*each)(void *ctx, const struct pool_vi
 		DL_FOREACH (s->spares, sp)
 			v.ready += sp->ready;
 		each(ctx, &v);
+	}
+	struct standing *st;
+	LL_FOREACH (c->pool->standing, st) {
+		const struct sandbox_spec *k = &st->spec;
+		if (*st->why) /* it has no shape: this is all there is to tell */
+			each(ctx, &(struct pool_view){ .image_digest = k->image, .boundary = k->boundary, .user = k->user ? k->user : "", .workdir = k->workdir,
+			                               .resources = &k->resources, .ephemeral = k->ephemeral, .sudo = spec_sudo(k),
+			                               .network = k->network != NETWORK_NONE, .size = st->size, .standing = st->size, .error = st->why });
 	}
 }
 

@@ -108,7 +108,7 @@ struct sandbox_view {
 /* Ready sandboxes of one kind. */
 #define POOL_SIZE_MAX 10000
 struct pool_view {
-	const char *image_digest, *boundary, *user, *workdir; /* workdir: or NULL */
+	const char *image_digest, *boundary, *user, *workdir; /* workdir: or NULL. An image that is not there: as it was asked for */
 	const struct resources *resources;
 	bool ephemeral, sudo;
 	bool network;       /* they have one; what it reaches is said at the create */

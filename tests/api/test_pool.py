@@ -1,7 +1,15 @@
 """Sandboxes that are ready before anybody asks."""
+import glob
+import os
+import signal
+import subprocess
+import threading
 import time
 
-from client import LEAST_MEMORY_MIB, PATIENCE
+import pytest
+
+from client import BOUNDARY, LEAST_MEMORY_MIB, PATIENCE
+from conftest import wait_for
 
 KIND = {"resources": {"memory_mib": 300}, "ephemeral": True}
 
@@ -18,6 +26,12 @@ def until_ready(client, n, memory=300):
     while pool(client, memory)["ready"] != n:
         assert time.time() < end, client.get("/v1/pools").json
         time.sleep(0.05)
+
+
+def guests(server):
+    """First processes of sandboxes: children of the warden, which is the server's."""
+    children = lambda pid: [int(p) for path in glob.glob(f"/proc/{pid}/task/*/children") for p in open(path).read().split()]
+    return [p for warden in children(server.process.pid) for p in children(warden) if open(f"/proc/{p}/cmdline").read().startswith("caisson-guest")]
 
 
 def set_size(client, n, **more):
@@ -121,6 +135,74 @@ def test_what_the_host_cannot_have_is_not_tried_again_and_again(own):
     while pool(client, 1048576)["size"]:
         assert time.time() < end, client.get("/v1/pools").json
         time.sleep(0.05)
+
+
+@pytest.mark.skipif(BOUNDARY != "process", reason="kills guests as processes of this host")
+def test_a_kind_that_ends_at_once_is_made_ever_more_seldom(own):
+    server, client = own
+    set_size(client, 1)
+    waited = []
+    for _ in range(3):
+        until_ready(client, 1)
+        began = time.monotonic()
+        assert (killed := guests(server))
+        for guest in killed:
+            os.kill(guest, signal.SIGKILL)
+        wait_for(lambda: pool(client)["error"])
+        until_ready(client, 1)
+        waited.append(time.monotonic() - began)
+    assert waited[0] > 4.5 and waited[1] > 9.5 and waited[2] > 19.5, waited
+    taken = new(client)
+    assert run(client, taken, "echo", "x")["stdout"] == "x\n"
+    client.delete(f"/v1/sandboxes/{taken['id']}")
+    set_size(client, 0)
+
+
+def test_a_kind_whose_image_is_gone_says_so_and_can_be_given_up(own):
+    server, client = own
+    name = "pool-test-" + os.path.basename(server.data).lower() + ":1"
+    tag = lambda *args: subprocess.run([os.environ["CAISSON_BIN"], "image", *args], env={**os.environ, "CAISSON_DATA": server.data + "/d"}, check=True, capture_output=True)
+    tag("tag", "default", name)
+    try:
+        set_size(client, 2, image=name)
+        until_ready(client, 2)
+    finally:
+        tag("rm", name)
+    wait_for(lambda: pool(client).get("error"))
+    gone = pool(client)
+    assert gone["image_digest"] == name and name in gone["error"] and (gone["size"], gone["standing"], gone["ready"]) == (2, 2, 0), gone
+    server.kill()
+    client = server.start()
+    wait_for(lambda: pool(client).get("error"))
+    assert client.put("/v1/pools", {**KIND, "image": name, "size": 1}).status == 400
+    set_size(client, 0, image=name)
+    assert pool(client)["standing"] == 0
+    assert client.get("/v1/sandboxes").json["items"] == []
+
+
+def test_sizes_that_change_while_it_fills_and_is_taken_from(own):
+    """Nobody gets the same one twice, and in the end there is what was wished last."""
+    _, client = own
+    taken, errors = [], []
+
+    def take():
+        mine = client.with_key(client.key)
+        for _ in range(6):
+            r = mine.post("/v1/sandboxes", KIND)
+            (taken if r.status == 201 else errors).append(r.json)
+
+    takers = [threading.Thread(target=take) for _ in range(3)]
+    for t in takers:
+        t.start()
+    for size in (8, 0, 3, 10, 1, 0, 5) * 3:
+        set_size(client, size)
+    for t in takers:
+        t.join()
+    assert not errors and len({s["id"] for s in taken}) == 18, errors
+    for s in taken:
+        assert client.delete(f"/v1/sandboxes/{s['id']}").status == 204
+    until_ready(client, 5)
+    set_size(client, 0)
 
 
 def test_many_kinds_are_not_all_kept(own):
