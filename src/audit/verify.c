@@ -13,8 +13,8 @@ struct check {
 	void (*problem)(void *ctx, const char *what);
 	void *ctx;
 	struct audit_report *r;
-	bool started;		/* hash and r->last are those of the line before */
-	char hash[AUDIT_HASH_SIZE];
+	uint64_t next;		    /* the line that has to come; 0: a part, which begins where it does */
+	char hash[AUDIT_HASH_SIZE]; /* of the line before that one; "": it is not known */
 	const struct head *head; /* or NULL */
 	bool head_met;
 	uint64_t expect_seq;
@@ -59,26 +59,28 @@ static void check_line(struct check *c, const char *name, size_t number, struct 
 		say(c, "%s: line %zu of the file is no line of an audit log", name, number);
 		return;
 	}
-	bool follows = c->started && p.seq == c->r->last + 1;
-	if (c->started && p.seq <= c->r->last)
-		say(c, "%s: line %llu comes after line %llu: lines were moved or put in", name, (unsigned long long)p.seq, (unsigned long long)c->r->last);
-	else if (c->started && !follows)
-		say(c, "%s: lines %llu to %llu are missing", name, (unsigned long long)c->r->last + 1, (unsigned long long)p.seq - 1);
-	if (follows && p.prev.p && memcmp(p.prev.p, c->hash, AUDIT_HASH_SIZE - 1) != 0)
+	bool follows = c->next && p.seq == c->next, known = follows && c->hash[0];
+	if (c->next && p.seq < c->next)
+		say(c, "%s: line %llu comes after line %llu: lines were moved or put in", name, (unsigned long long)p.seq, (unsigned long long)c->next - 1);
+	else if (c->next && !follows)
+		say(c, "%s: lines %llu to %llu are missing", name, (unsigned long long)c->next, (unsigned long long)p.seq - 1);
+	if (known && p.prev.p && memcmp(p.prev.p, c->hash, AUDIT_HASH_SIZE - 1) != 0)
 		say(c, "%s: the file does not go on from the one before it", name);
-	if (!follows && p.prev.p) /* the first line that is looked at, or one behind a break: the chain begins anew */
+	if (!known && p.prev.p) /* the first line that is looked at, or one behind a break: the chain begins anew */
 		memcpy(c->hash, p.prev.p, AUDIT_HASH_SIZE - 1);
-	if (follows || p.prev.p) { /* else a part that begins in the middle: its first line has nothing to be checked against */
+	if (known || p.prev.p) { /* else a part that begins in the middle: its first line has nothing to be checked against */
 		chain_hash(c->hash, p.body, hash);
 		if (strcmp(hash, p.hash) != 0)
 			say(c, "%s: line %llu was changed, or the one before it", name, (unsigned long long)p.seq);
+	} else if (follows) {
+		say(c, "%s: line %llu was changed: a file does not begin so", name, (unsigned long long)p.seq);
 	}
 	if (str_eqz(p.type, "audit.damaged"))
 		say(c, "%s: line %llu: a start of the server found damage: %.*s", name, (unsigned long long)p.seq, (int)MIN(line.n, (size_t)300), line.p);
 	if (!c->r->first)
 		c->r->first = p.seq;
-	c->started = true;
 	c->r->last = p.seq;
+	c->next = p.seq + 1;
 	memcpy(c->hash, p.hash, sizeof c->hash);
 	compare(c, &p);
 }
@@ -121,11 +123,13 @@ static int check_folder(struct check *c, int dir, struct err *e)
 		c->head = &head;
 	else if (files.n || known != -ENOENT)
 		say(c, "head: %s", known == -ENOENT ? "it is missing, so whether the end of the log is cannot be told" : "it is damaged");
+	if (files.n) /* files that were to go may still be there */
+		c->next = known == 0 ? MIN(head.first, files.first[0]) : files.first[0];
+	if (c->next == 1)
+		memcpy(c->hash, ZERO_HASH, sizeof c->hash);
 	for (size_t i = 0; rc == 0 && i < files.n; i++) {
 		char name[NAME_SIZE];
 		file_name(files.first[i], name);
-		if (known == 0 && i == 0 && files.first[0] > head.first)
-			say(c, "lines %llu to %llu are missing", (unsigned long long)head.first, (unsigned long long)files.first[0] - 1);
 		rc = check_file(c, dir, name, i + 1 == files.n, e);
 	}
 	files_done(&files);

@@ -365,6 +365,56 @@ static void test_a_deletion_is_told(void **state)
 	broken(p, "lines 6 to 6 are missing");
 }
 
+/* Lines that nothing stands before: it is the file's name, and the head, that say where the log begins. */
+static void test_a_lost_beginning_is_told(void **state)
+{
+	struct place *p = *state;
+	auto_free char *path = first_file(p);
+
+	fill(p, 20);
+	auto_free char *text = slurp(path);
+	char *five = line_at(text, 5);
+	spit(path, five, strlen(five));
+	assert_problem(p, "lines 1 to 5 are missing");
+	char *prev = strstr(text, "\"prev\"");
+	*strstr(five, "default") = 'D'; /* a line that is checked against nothing but them */
+	spit(path, five, strlen(five));
+	assert_problem(p, "lines 1 to 5 are missing");
+	*strstr(five, "Default") = 'd';
+	prev[1] = 'P';
+	spit(path, text, strlen(text));
+	assert_problem(p, "line 1 was changed");
+	prev[1] = 'p';
+	prev[8] = '1';
+	spit(path, text, strlen(text));
+	assert_problem(p, "the file does not go on from the one before it");
+	spit(path, five, strlen(five));
+	broken(p, "lines 1 to 5 are missing");
+}
+
+static void test_a_lost_beginning_of_many_files_is_told(void **state)
+{
+	struct place *p = *state;
+	struct audit *a = open_log(p, 2000, 10000);
+	char name[NAME_SIZE], said[80];
+
+	write_lines(a, 500, "default");
+	audit_close(a);
+	struct audit_report r = verify(p, NULL);
+	assert_true(r.problems == 0 && r.first > 1);
+	file_name(r.first, name);
+	auto_free char *path = xasprintf("%s/%s", p->dir, name), *text = slurp(path);
+	char *two = line_at(text, 2);
+	spit(path, two, strlen(two));
+	snprintf(said, sizeof said, "lines %llu to %llu are missing", (unsigned long long)r.first, (unsigned long long)r.first + 1);
+	assert_problem(p, said);
+	spit(path, "", 0);
+	snprintf(said, sizeof said, "lines %llu to ", (unsigned long long)r.first);
+	assert_problem(p, said);
+	spit(path, text, strlen(text));
+	assert_int_equal(verify(p, NULL).problems, 0);
+}
+
 static void test_a_reorder_is_told(void **state)
 {
 	struct place *p = *state;
@@ -557,6 +607,8 @@ int main(void)
 		T(an_edit_is_told),
 		T(an_edit_with_its_own_hash_is_told),
 		T(a_deletion_is_told),
+		T(a_lost_beginning_is_told),
+		T(a_lost_beginning_of_many_files_is_told),
 		T(a_reorder_is_told),
 		T(a_truncation_is_told),
 		T(a_truncation_inside_a_line_is_told),
