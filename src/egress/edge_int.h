@@ -6,6 +6,7 @@
 #include "model/policy.h"
 #include "wire/dns.h"
 #include "wire/edge.h"
+#include "wire/hello.h"
 #include "wire/http.h"
 #include "wire/packet.h"
 
@@ -126,6 +127,7 @@ struct flow {
 	bool handed;		 /* it has gone there */
 	bool behind;		 /* the part of such a one between opener and server: told and counted as the part before it */
 	struct http_parser *http; /* plain HTTP under a policy of names: every request is looked at */
+	struct hello_after *tls; /* TLS under a policy of names, until no other hello can come in the open */
 	bool hold;		 /* an upgrade was asked for: nothing more goes up until the server has answered */
 	bool first_request;
 	char *name; /* that it goes by, or NULL */
@@ -222,9 +224,10 @@ bool flow_hand_over(struct flow *f);
 enum first { FIRST_WAIT, FIRST_PASS, FIRST_REFUSE };
 /* Looks at what the client has sent so far (nothing is taken from it). *ret_reason for a refusal. */
 enum first first_judge(struct flow *f, const uint8_t *p, size_t n, const char **ret_reason);
-/* The next bytes of a connection whose HTTP is followed. */
+/* The next bytes of a connection whose HTTP or TLS is followed. */
 enum first first_follow(struct flow *f, const uint8_t *p, size_t n, const char **ret_reason);
 void first_server_says(struct flow *f, const uint8_t *p, size_t n);
+void first_done(struct flow *f); /* nothing of it is followed any more */
 
 /* ask.c: questions by connections */
 void ask_begin(struct flow *f);

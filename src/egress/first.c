@@ -1,13 +1,22 @@
-/* What the first bytes of a connection are for, and what every further request of plain HTTP is for.
+/* What the first bytes of a connection are for, and what every further request of plain HTTP, and a second ClientHello, is for.
  *
  * Two policies ask. Under one of names (by_name) they must name one of the names that the address was given for; whatever hides or
  * lacks a name is refused. Under an open one with names on its deny list they must not name one of those. Where the requests to some hosts
  * are read (rules about methods), whatever is TLS or HTTP must name a host that the address was given for, too, or it could be one of those
  * under no name or another one; and what is neither is refused by an address that was given for one of them. */
 #include "egress/edge_int.h"
-#include "wire/hello.h"
 
 #include <errno.h>
+
+void first_done(struct flow *f)
+{
+	if (f->http)
+		http_done(f->http);
+	free(take_ptr(&f->http));
+	if (f->tls)
+		hello_after_done(f->tls);
+	free(take_ptr(&f->tls));
+}
 
 static enum first refuse(const char **ret_reason, const char *reason)
 {
@@ -58,6 +67,39 @@ static enum first judge_hello(struct flow *f, const struct hello *h, const char 
 	return v;
 }
 
+/* The first hello may be followed by another one if the server asks for it. The opener follows its own. */
+static enum first begin_tls(struct flow *f, const struct hello *h, const char **ret_reason)
+{
+	enum first v = judge_hello(f, h, ret_reason);
+
+	first_done(f);
+	if (v == FIRST_PASS && !f->to_open && names_matter(f)) {
+		f->tls = xcalloc(1, sizeof *f->tls);
+		hello_after_init(f->tls, h);
+	}
+	return v;
+}
+
+static enum first follow_tls(struct flow *f, const uint8_t *p, size_t n, const char **ret_reason)
+{
+	struct hello h;
+	enum hello_verdict is = hello_after_client(f->tls, p, n, f->box->edge->room, &h);
+
+	if (is == HELLO_MORE)
+		return FIRST_PASS;
+	if (is != HELLO_DONE)
+		return refuse(ret_reason, "TLS that could be read in two ways");
+	auto_free char *before = f->name ? xstrdup(f->name) : NULL;
+	enum first v = judge_hello(f, &h, ret_reason);
+	f->to_open = false;
+	if (v == FIRST_PASS && (f->name == NULL) != (before == NULL))
+		v = FIRST_REFUSE;
+	if (v == FIRST_PASS && before && !streq(before, f->name))
+		v = FIRST_REFUSE;
+	first_done(f);
+	return v == FIRST_REFUSE && !*ret_reason ? refuse(ret_reason, "another name in a second hello (TLS)") : v;
+}
+
 /* "name:port", "[v6]:port"; what is neither stays as it is, and is no name. */
 static struct str without_port(struct str host)
 {
@@ -100,6 +142,8 @@ enum first first_follow(struct flow *f, const uint8_t *p, size_t n, const char *
 {
 	struct str in = { (const char *)p, n }, body;
 
+	if (f->tls)
+		return follow_tls(f, p, n, ret_reason);
 	for (;;) {
 		enum first v;
 		switch (http_feed(f->http, &in, &body)) {
@@ -129,11 +173,13 @@ void first_server_says(struct flow *f, const uint8_t *p, size_t n)
 {
 	static const char switched[] = "HTTP/1.1 101";
 
+	if (f->tls && !hello_after_server(f->tls, p, n))
+		first_done(f);
+	if (!f->hold)
+		return;
 	f->hold = false;
-	if (n >= sizeof switched - 1 && memcmp(p, switched, sizeof switched - 1) == 0) {
-		http_done(f->http);
-		free(take_ptr(&f->http));
-	}
+	if (n >= sizeof switched - 1 && memcmp(p, switched, sizeof switched - 1) == 0)
+		first_done(f);
 }
 
 static bool is_blank(uint8_t c)
@@ -191,10 +237,8 @@ static enum first judge_http(struct flow *f, const uint8_t *p, size_t n, const c
 		f->first_request = true; /* it comes again when it is followed */
 		f->hold = false;
 		f->plain = f->to_open = v == FIRST_PASS && f->name && reads_name(f->box, f->name, f->port);
-		if (f->to_open) { /* who follows it is the opener */
-			http_done(f->http);
-			free(take_ptr(&f->http));
-		}
+		if (f->to_open) /* who follows it is the opener */
+			first_done(f);
 	}
 	http_done(&probe);
 	return v;
@@ -210,7 +254,7 @@ enum first first_judge(struct flow *f, const uint8_t *p, size_t n, const char **
 	case HELLO_MORE:
 		return n < FIRST_MAX ? FIRST_WAIT : refuse(ret_reason, "first bytes without end");
 	case HELLO_DONE:
-		return judge_hello(f, &h, ret_reason);
+		return begin_tls(f, &h, ret_reason);
 	case HELLO_BAD:
 		return refuse(ret_reason, "TLS that could be read in two ways");
 	case HELLO_NOT:

@@ -76,9 +76,7 @@ static void enter_state(struct flow *f, enum flow_state state, uint64_t within_m
 
 void flow_free(struct flow *f)
 {
-	if (f->http)
-		http_done(f->http);
-	free(f->http);
+	first_done(f);
 	free(f->up.rest);
 	free(f->down.rest);
 	free(f->name);
@@ -385,16 +383,14 @@ static int pass_on(struct flow *f, struct half *h, const uint8_t *p, size_t n)
 	return 0;
 }
 
-/* The bytes of one direction of HTTP that is followed. Negative: refused or broken. */
+/* The bytes of one direction of HTTP or TLS that is followed. Negative: refused or broken. */
 static int inspect(struct flow *f, struct half *h, const uint8_t *p, size_t n)
 {
 	const char *reason = NULL;
 
 	if (h == &f->down) {
-		if (f->hold) {
-			first_server_says(f, p, n);
-			f->up.readable = true;
-		}
+		f->up.readable = f->up.readable || f->hold; /* what it says lets the client's bytes go on */
+		first_server_says(f, p, n);
 		return 0;
 	}
 	if (first_follow(f, p, n, &reason) == FIRST_PASS)
@@ -511,7 +507,7 @@ static int copy(struct flow *f, struct half *h)
 		moved += (size_t)n;
 		if (!may_pass(f, h, (size_t)n))
 			return -EACCES;
-		int rc = f->http ? inspect(f, h, buffer, (size_t)n) : 0;
+		int rc = f->http || f->tls ? inspect(f, h, buffer, (size_t)n) : 0;
 		if (rc == 0)
 			rc = pass_on(f, h, buffer, (size_t)n);
 		if (rc < 0)

@@ -1,7 +1,7 @@
 #include "wire/hello.h"
 
 /* RFC 8446 4.1.2 and 5.1, RFC 6066 3. */
-enum { RECORD_FIRST = 20, RECORD_ALERT, RECORD_HANDSHAKE, RECORD_LAST = 24, CLIENT_HELLO = 1, WARNING = 1, RECORD_MAX = 16384, EXT_NAME = 0, EXT_ECH = 0xfe0d, EXT_ESNI = 0xffce };
+enum { RECORD_FIRST = 20, RECORD_CIPHERS = RECORD_FIRST, RECORD_ALERT, RECORD_HANDSHAKE, RECORD_DATA, RECORD_LAST, CLIENT_HELLO = 1, SERVER_HELLO = 2, SEALED_MORE = 256, WARNING = 1, RECORD_MAX = 16384, EXT_NAME = 0, EXT_ECH = 0xfe0d, EXT_ESNI = 0xffce };
 
 struct cursor {
 	const uint8_t *p;
@@ -134,8 +134,97 @@ enum hello_verdict hello_parse(const uint8_t *p, size_t n, uint8_t room[static H
 			continue;
 		if (have > 4 + size || !client_hello((struct cursor){ room + 4, size }, &h))
 			return HELLO_BAD; /* nothing may follow a ClientHello that nobody has answered yet */
+		h.used = at;
 		*ret = h;
 		return HELLO_DONE;
 	}
 	return HELLO_MORE;
+}
+
+/* --- behind it --- */
+
+/* One step of a record's head, or as much of its contents as there is; returns the bytes, 0 for what is no record. *ret_contents: the latter. */
+static size_t record_step(struct hello_records *r, const uint8_t *p, size_t n, bool *ret_contents)
+{
+	size_t take = MIN(r->left, n);
+
+	*ret_contents = take > 0;
+	r->left -= take;
+	if (take)
+		return take;
+	r->head[r->have++] = p[0];
+	if (r->have == 2 && p[0] != 3)
+		return 0;
+	if (r->have == sizeof r->head) {
+		r->have = 0;
+		r->left = (size_t)r->head[3] << 8 | r->head[4];
+	}
+	return r->left > RECORD_MAX + SEALED_MORE ? 0 : 1;
+}
+
+static bool at_record(const struct hello_records *r)
+{
+	return !r->have && !r->left;
+}
+
+void hello_after_init(struct hello_after *a, const struct hello *first)
+{
+	*a = (struct hello_after){ .first = first->used };
+	buf_init(&a->second, HELLO_MAX);
+}
+
+void hello_after_done(struct hello_after *a)
+{
+	buf_done(&a->second);
+}
+
+enum hello_verdict hello_after_client(struct hello_after *a, const uint8_t *p, size_t n, uint8_t room[static HELLO_MAX], struct hello *ret)
+{
+	size_t at = MIN(a->first, n), step;
+	bool contents;
+
+	a->first -= at;
+	for (; at < n && !a->second.len; at += step) {
+		if (at_record(&a->up) && p[at] == RECORD_HANDSHAKE && a->again)
+			break;
+		/* Data sent early, and what makes it look like an older TLS: a server that asks again skips both. A hello before it has asked
+		 * would be read by one that does. */
+		if (at_record(&a->up) && p[at] != RECORD_CIPHERS && p[at] != RECORD_ALERT && p[at] != RECORD_DATA)
+			return HELLO_BAD;
+		if ((step = record_step(&a->up, p + at, n - at, &contents)) == 0)
+			return HELLO_BAD;
+	}
+	if (at == n)
+		return HELLO_MORE;
+	if (buf_add(&a->second, p + at, n - at) < 0)
+		return HELLO_BAD;
+	enum hello_verdict v = hello_parse((const uint8_t *)a->second.data, a->second.len, room, ret);
+	return v == HELLO_NOT ? HELLO_BAD : v;
+}
+
+bool hello_after_server(struct hello_after *a, const uint8_t *p, size_t n)
+{
+	static const uint8_t retry[32] = { 0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91,
+					   0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c };
+	bool contents;
+
+	for (size_t at = 0, step; at < n && !a->again; at += step) {
+		if (at_record(&a->down) && p[at] != RECORD_HANDSHAKE && p[at] != RECORD_ALERT)
+			return false;
+		if ((step = record_step(&a->down, p + at, n - at, &contents)) == 0)
+			return false;
+		if (!contents || a->down.head[0] != RECORD_HANDSHAKE)
+			continue;
+		size_t take = MIN(step, sizeof a->answer - a->n_answer);
+		memcpy(a->answer + a->n_answer, p + at, take);
+		a->n_answer += take;
+		if (a->answer[0] != SERVER_HELLO)
+			return false;
+		if (a->n_answer < sizeof a->answer)
+			continue;
+		if (memcmp(a->answer + 6, retry, sizeof retry) != 0)
+			return false;
+		a->again = true;
+	}
+	return true;
 }

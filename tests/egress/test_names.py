@@ -1,4 +1,5 @@
 """Names: what is answered, and what must agree with it."""
+from test_audit import audit
 from test_reach import CONNECT, REFUSED
 from world import *
 
@@ -341,3 +342,76 @@ for i in range(3000):
         time.sleep(1)
         assert len(w.names.asked) < 1500, len(w.names.asked)
         assert until(lambda: b.python(DNS + "print(*ask('api.test'))") == "0 1")
+
+
+# Hellos by hand, with any name; HRR is what a server says that asks for another one.
+HELLOS = r'''
+import socket, struct, time
+HRR = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+def hello(name, group=b"\0\x17", share=b""):
+    def ext(kind, data): return struct.pack(">HH", kind, len(data)) + data
+    n = name.encode()
+    exts = (ext(0, struct.pack(">HBH", len(n) + 3, 0, len(n)) + n) if n else b"") + ext(43, b"\2\3\4") + ext(10, b"\0\4\0\x1d" + group) + ext(13, b"\0\4\4\3\x08\4")
+    exts += ext(51, struct.pack(">H", len(share)) + share)
+    body = b"\3\3" + b"r" * 32 + b"\0" + b"\0\2\x13\1" + b"\1\0" + struct.pack(">H", len(exts)) + exts
+    m = b"\1" + struct.pack(">I", len(body))[1:] + body
+    return b"\x16\3\1" + struct.pack(">H", len(m)) + m
+POINT = bytes.fromhex("046b17d1f2e12c4247f8bce6e563a440f277037d812deb33a0f4a13945d898c2964fe342e2fe1a7f9b8ee7eb4a7c0f9e162bce33576b315ececbb6406837bf51f5")
+SECOND = b"\0\x17" + struct.pack(">H", 65) + POINT
+def talk(address, first, *more, size=65536, port=4433, wait=True):
+    "what the server says at last, or how it ended"
+    with socket.create_connection((address, port), 8) as s:
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            s.sendall(first)
+            got = s.recv(4096) if wait else HRR
+            if HRR not in got: return "no second hello asked for"
+            for m in more:
+                for at in range(0, len(m), size):
+                    s.sendall(m[at:at + size])
+                    time.sleep(0.002 if size < len(m) else 0)
+            got = s.recv(4096)
+            while got and got[0] == 20: got = got[6:] or s.recv(4096)
+            return {0x16: "hello", 0x15: "alert"}.get(got[0] if got else 0, "ended")
+        except OSError as e:
+            return "reset" if type(e) is ConnectionResetError else str(e)
+'''
+
+
+def asks_again(w):
+    """OpenSSL's server, which takes one group alone: whoever has guessed another is asked for a second hello."""
+    p = subprocess.Popen(["nsenter", f"--net={w.path('net')}", "openssl", "s_server", "-accept", "4433", "-cert", os.path.join(w.folder, "cert.pem"), "-key",
+                          os.path.join(w.folder, "key.pem"), "-groups", "P-256", "-tls1_3", "-www", "-naccept", "1000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def up():
+        with Inside(w.path("net")):
+            try:
+                socket.create_connection((PUBLIC4, 4433), 1).close()
+                return True
+            except OSError:
+                return False
+    assert until(up)
+    return p
+
+
+def test_a_second_hello_names_the_same_host(w):
+    server = asks_again(w)
+    try:
+        for policy, refused in (({"mode": "allow", "allow": ["api.test:4433"]}, ("other.test", "", "x.api.test")), ({"mode": "public", "deny": ["other.test"]}, ("other.test", "same.test"))):
+            with w.create(**policy) as b:
+                out = b.python(f"import socket\nsocket.getaddrinfo('api.test', 4433)\n" + HELLOS + f"""
+a, one = "{PUBLIC4}", hello("api.test")
+ccs, early = b"\\x14\\3\\3\\0\\1\\1", b"\\x17\\3\\3\\0\\x40" + b"e" * 64
+print(*[talk(a, one, hello("api.test", share=SECOND), size=s) for s in (65536, 7)], talk(a, one, ccs, hello("API.test", share=SECOND)), talk(a, one, ccs + hello("api.test", share=SECOND)))
+for name in {refused!r}:
+    two = hello(name, share=SECOND)
+    print(*[talk(a, one, two, size=s) for s in (65536, 7)], talk(a, one, ccs, two), talk(a, one + ccs + two, wait=False), talk(a, one, two[:5] + b"\\1", two[6:]), talk(a, one, ccs, early + two))
+""")
+                assert out.split("\n") == ["hello hello hello hello"] + ["reset reset reset reset reset reset"] * len(refused), (policy, out)
+                # a client of every day: curl's first guess is X25519
+                r = b.run(argv=["curl", "-s", "-k", "-m", "8", "-o", "/dev/null", "-w", "%{http_code}", "https://api.test:4433/"])
+                assert r["stdout"] == "200", r
+                assert until(lambda: any(l.get("reason", "").endswith(("second hello (TLS)", "looked up and allowed", "deny list")) for l in audit(w, b)))
+    finally:
+        server.kill()
+        server.wait()

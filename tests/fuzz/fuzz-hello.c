@@ -1,6 +1,25 @@
 /* The first bytes of a connection: a verdict other than "more" must not change when more bytes come. */
 #include "wire/hello.h"
 
+/* Behind one: in turns from the client and from the server, in pieces whose length stands before them. */
+static void behind(const uint8_t *data, size_t size, uint8_t *room)
+{
+	struct hello h = { 0 };
+	struct hello_after a;
+
+	hello_after_init(&a, &h);
+	for (size_t at = 0; at < size;) {
+		size_t n = MIN((size_t)(data[at] & 127), size - at - 1);
+		uint8_t *copy = xmemdup(data + at + 1, n);
+		bool client = data[at] & 128, more = client ? hello_after_client(&a, copy, n, room, &h) == HELLO_MORE : hello_after_server(&a, copy, n);
+		free(copy);
+		at += 1 + n;
+		if (!more)
+			break;
+	}
+	hello_after_done(&a);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -18,5 +37,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			abort();
 		last = v;
 	}
+	behind(data, size, room);
 	return 0;
 }

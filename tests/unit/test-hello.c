@@ -152,9 +152,74 @@ static void is_not_deceived_by_how_it_begins(void **state)
 	assert_int_equal(hello_parse(b.b, b.n, room, &h), HELLO_BAD);
 }
 
+/* What a server says that wants a second hello, or, with another random, that does not. */
+static struct bytes server_says(bool again)
+{
+	static const uint8_t retry[32] = { 0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91,
+					   0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c };
+	struct bytes b = { 0 };
+
+	add(&b, "\x15\x03\x03\x00\x02\x01\x70", 7); /* a warning, as some have */
+	add(&b, "\x16\x03\x03\x00\x30\x02\x00\x00\x2c\x03\x03", 11);
+	add(&b, retry, sizeof retry);
+	b.b[b.n - 1] ^= !again;
+	add(&b, "\x00\x13\x01\x00\x00\x00\x00\x00\x00\x00", 10);
+	return b;
+}
+
+static void follows_to_a_second_hello(void **state)
+{
+	struct bytes first_ext = name_ext("a.b"), second_ext = name_ext("c.d"), first = hello(&first_ext, 1, 20), up = first, down = server_says(true);
+	struct hello h;
+
+	(void)state;
+	assert_int_equal(hello_parse(first.b, first.n, room, &h), HELLO_DONE);
+	assert_int_equal(h.used, first.n);
+	add(&up, "\x14\x03\x03\x00\x01\x01\x17\x03\x03\x00\x03\x16\x03\x01", 14); /* a change of ciphers, early data */
+	struct bytes second = hello(&second_ext, 1, 30);
+	for (size_t piece = 1; piece < 300; piece += 7) {
+		struct hello_after a;
+		struct hello got = { 0 };
+		enum hello_verdict v = HELLO_MORE;
+		hello_after_init(&a, &h);
+		for (size_t at = 0; at < up.n; at += piece)
+			assert_int_equal(hello_after_client(&a, up.b + at, MIN(piece, up.n - at), room, &got), HELLO_MORE);
+		for (size_t at = 0; at < down.n; at += piece)
+			assert_true(hello_after_server(&a, down.b + at, MIN(piece, down.n - at)));
+		for (size_t at = 0; at < second.n; at += piece) {
+			assert_int_equal(v, HELLO_MORE);
+			v = hello_after_client(&a, second.b + at, MIN(piece, second.n - at), room, &got);
+		}
+		assert_int_equal(v, HELLO_DONE);
+		assert_true(str_eqz(got.name, "c.d"));
+		hello_after_done(&a);
+	}
+}
+
+static void ends_without_a_second_hello(void **state)
+{
+	struct bytes ext = name_ext("a.b"), first = hello(&ext, 1, 4096), down = server_says(false);
+	struct hello_after a;
+	struct hello h;
+
+	(void)state;
+	assert_int_equal(hello_parse(first.b, first.n, room, &h), HELLO_DONE);
+	hello_after_init(&a, &h);
+	assert_false(hello_after_server(&a, down.b, down.n));
+	hello_after_done(&a);
+	hello_after_init(&a, &h);
+	assert_false(hello_after_server(&a, (const uint8_t *)"HTTP/1.1 400", 12));
+	hello_after_done(&a);
+	/* one that nobody has asked for yet */
+	hello_after_init(&a, &h);
+	assert_int_equal(hello_after_client(&a, first.b, first.n, room, &h), HELLO_MORE);
+	assert_int_equal(hello_after_client(&a, first.b, 1, room, &h), HELLO_BAD);
+	hello_after_done(&a);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(finds_the_name), cmocka_unit_test(tells_what_is_missing_or_hidden),
-					    cmocka_unit_test(refuses_what_could_be_read_in_two_ways), cmocka_unit_test(is_not_deceived_by_how_it_begins) };
+					    cmocka_unit_test(refuses_what_could_be_read_in_two_ways), cmocka_unit_test(follows_to_a_second_hello), cmocka_unit_test(ends_without_a_second_hello), cmocka_unit_test(is_not_deceived_by_how_it_begins) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
