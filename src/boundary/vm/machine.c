@@ -300,31 +300,18 @@ static int launch(struct machine *m, enum vmm_begin begin, int ram, int kernel, 
 
 static int begin(struct machine *m, struct err *e);
 
-static void on_disk_copied(void *ctx, const struct err *why)
+static void on_files(void *ctx, const struct err *why)
 {
 	struct machine *m = ctx;
 	struct err e;
 
 	m->copy = NULL;
+	if (why && why->errnum == EBADMSG)
+		log_error("sandbox=%s msg=\"%s\"", m->id, why->message);
 	if (why)
 		finish(m, why);
 	else if (begin(m, &e) < 0)
 		finish(m, &e);
-}
-
-/* from: taken; negative = what the machine is to begin as is not whole. */
-static void copy_disk(struct machine *m, int from)
-{
-	int to = from < 0 ? -EBADF : vmdir_new_disk(m->dir);
-	struct err e;
-
-	if (to >= 0) {
-		m->copy = offload_disk_copy(m->vm->qemu.loop, from, to, on_disk_copied, m);
-		return;
-	}
-	(void)err_set(&e, ERR_UNAVAILABLE, EIO, from < 0 ? "what it begins as is damaged: its disk or its memory is missing" : "make the sandbox's disk");
-	close_fd(from);
-	finish(m, &e);
 }
 
 /* With an offset of its own. */
@@ -333,6 +320,27 @@ static int open_again(int fd)
 	auto_free char *path = xasprintf("/proc/self/fd/%d", fd);
 
 	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* from: taken; negative = what the machine is to begin as is not whole. meta: of a snapshot, or NULL. */
+static void copy_disk(struct machine *m, int from, const struct snapshot_meta *meta)
+{
+	struct offload_files f = { .from = from, .to = from < 0 ? -EBADF : vmdir_new_disk(m->dir), .memory = -EBADF };
+	struct err e;
+
+	if (meta) {
+		snprintf(f.whose, sizeof f.whose, "snapshot %s", meta->id);
+		memcpy(f.disk_sum, meta->disk_sum, sizeof f.disk_sum);
+		memcpy(f.memory_sum, meta->memory_sum, sizeof f.memory_sum);
+	}
+	if (f.to >= 0) {
+		f.memory = f.memory_sum[0] ? open_again(m->state_fd) : -EBADF;
+		m->copy = offload_files(m->vm->qemu.loop, &f, on_files, m);
+		return;
+	}
+	(void)err_set(&e, ERR_UNAVAILABLE, EIO, from < 0 ? "what it begins as is damaged: its disk or its memory is missing" : "make the sandbox's disk");
+	close_fd(from);
+	finish(m, &e);
 }
 
 static void on_template(void *ctx, const struct err *why, const struct template *t)
@@ -347,7 +355,7 @@ static void on_template(void *ctx, const struct err *why, const struct template 
 	m->state_fd = open_again(t->files.fds[TEMPLATE_STATE]);
 	m->ram_fd = fcntl(t->files.fds[TEMPLATE_RAM], F_DUPFD_CLOEXEC, 3);
 	snprintf(m->template, sizeof m->template, "%s", t->key);
-	copy_disk(m, m->state_fd >= 0 && m->ram_fd >= 0 ? fcntl(t->files.fds[TEMPLATE_DISK], F_DUPFD_CLOEXEC, 3) : -EBADF);
+	copy_disk(m, m->state_fd >= 0 && m->ram_fd >= 0 ? fcntl(t->files.fds[TEMPLATE_DISK], F_DUPFD_CLOEXEC, 3) : -EBADF, NULL);
 }
 
 static void want_template(struct machine *m, template_fn done)
@@ -398,6 +406,16 @@ static int begin(struct machine *m, struct err *e)
 	return 0;
 }
 
+/* Of one that is suspended. (There is no sum where an earlier version did it.) */
+static void look_at_memory(struct machine *m)
+{
+	auto_free char *sum = vmdir_read(m->dir, "memory.sum");
+	struct offload_files f = { .from = -EBADF, .to = -EBADF, .memory = open_again(m->state_fd), .whose = "what it was suspended as" };
+
+	snprintf(f.memory_sum, sizeof f.memory_sum, "%s", sum ? sum : "");
+	m->copy = offload_files(m->vm->qemu.loop, &f, on_files, m);
+}
+
 static void start(struct machine *m)
 {
 	struct err e = { 0 };
@@ -406,7 +424,9 @@ static void start(struct machine *m)
 		m->state_fd = vmdir_open_file(m->dir, "memory", O_RDONLY);
 	if (m->wakes && m->state_fd < 0)
 		(void)err_set(&e, ERR_GONE, ENOENT, "its memory is not there any more: stop the sandbox, and start it from its disk");
-	if (e.kind || begin(m, &e) < 0)
+	if (!e.kind && m->wakes)
+		look_at_memory(m);
+	else if (e.kind || begin(m, &e) < 0)
 		finish(m, &e);
 }
 
@@ -440,7 +460,7 @@ void machine_begin(struct machine *m)
 	m->vm->qemu.launcher->end(m->vm->qemu.launcher, c->id, on_clear, c); /* m may be gone behind this */
 }
 
-void machine_make_from(struct machine *m, int folder, bool with_memory, const struct memory_files *apart)
+void machine_make_from(struct machine *m, int folder, const struct snapshot_meta *meta, const struct memory_files *apart)
 {
 	auto_fd int from = folder;
 	auto_fd int disk = vmdir_open_file(from, "disk", O_RDONLY);
@@ -451,11 +471,11 @@ void machine_make_from(struct machine *m, int folder, bool with_memory, const st
 		m->state_fd = open_again(apart->state);
 		m->ram_fd = fcntl(apart->ram, F_DUPFD_CLOEXEC, 3);
 		whole = m->state_fd >= 0 && m->ram_fd >= 0;
-	} else if (with_memory) {
+	} else if (meta->with_memory) {
 		m->state_fd = vmdir_open_file(from, "state", O_RDONLY);
 		whole = m->state_fd >= 0;
 	}
-	copy_disk(m, whole ? take_fd(&disk) : -EBADF);
+	copy_disk(m, whole ? take_fd(&disk) : -EBADF, meta);
 }
 
 /* Of its network device: the same over stop and start. "Locally administered", and of one station. */

@@ -2,6 +2,8 @@
 
 #include "boundary/vm/vmdir.h"
 
+#include <errno.h>
+
 struct offload {
 	uv_work_t req;
 	offload_work_fn run;
@@ -51,32 +53,43 @@ void offload_cancel(struct offload *o)
 	(void)uv_cancel((uv_req_t *)&o->req);
 }
 
-/* --- a copy of a disk --- */
+/* --- what a machine goes on from --- */
 
-struct copy {
-	int from, to;
-};
-
-static int run_copy(void *work, struct err *e)
+static int check(const struct offload_files *f, int fd, const char *sum, const char *what, struct err *e)
 {
-	const struct copy *c = work;
+	char is[TRANSFER_SUM + 1];
+	int r = sum[0] ? transfer_sum(fd, is) : 0;
 
-	return vmdir_fill_disk(c->to, c->from, e);
+	if (r < 0)
+		return err_sys(e, ERR_UNAVAILABLE, -r, "%s: read its %s", f->whose, what);
+	return !sum[0] || streq(is, sum) ? 0 : err_set(e, ERR_UNAVAILABLE, EBADMSG, "%s is damaged: its %s is not what was written", f->whose, what);
 }
 
-static void release_copy(void *work)
+/* The copy is looked at, not what it is of. */
+static int run_files(void *work, struct err *e)
 {
-	struct copy *c = work;
+	const struct offload_files *f = work;
+	int r = f->to < 0 ? 0 : vmdir_fill_disk(f->to, f->from, e);
 
-	close_fd(c->from);
-	close_fd(c->to);
-	free(c);
+	if (r == 0)
+		r = check(f, f->to, f->disk_sum, "disk", e);
+	return r == 0 ? check(f, f->memory, f->memory_sum, "memory", e) : r;
 }
 
-struct offload *offload_disk_copy(uv_loop_t *loop, int from, int to, offload_done_fn done, void *ctx)
+static void release_files(void *work)
 {
-	struct copy *c = xcalloc(1, sizeof *c);
+	struct offload_files *f = work;
 
-	*c = (struct copy){ from, to };
-	return offload_new(loop, run_copy, release_copy, c, done, ctx);
+	close_fd(f->from);
+	close_fd(f->to);
+	close_fd(f->memory);
+	free(f);
+}
+
+struct offload *offload_files(uv_loop_t *loop, const struct offload_files *f, offload_done_fn done, void *ctx)
+{
+	struct offload_files *copy = xcalloc(1, sizeof *copy);
+
+	*copy = *f;
+	return offload_new(loop, run_files, release_files, copy, done, ctx);
 }

@@ -3,6 +3,7 @@
 #define CAISSON_BOUNDARY_VM_OFFLOAD_H
 
 #include "base/err.h"
+#include "boundary/vm/transfer.h"
 
 #include <uv.h>
 
@@ -16,7 +17,14 @@ struct offload *offload_new(uv_loop_t *loop, offload_work_fn run, void (*release
 /* Nobody is told; what has begun goes on for a while, and `work` is released then. Not after `done`, which frees it. */
 void offload_cancel(struct offload *o);
 
-/* A copy of a disk that may be large, sparse, or sharing blocks where the host's file system can. Both are taken. */
-struct offload *offload_disk_copy(uv_loop_t *loop, int from, int to, offload_done_fn done, void *ctx);
+/* What a machine is to go on from: a copy of a disk, which may be large, sparse, or sharing blocks where the host's file system can, and files of
+ * which it is known what they were. The descriptors are taken; negative: there is none. A sum of "": it is not known, and not looked at. */
+struct offload_files {
+	int from, to;
+	int memory;
+	char whose[60]; /* for messages */
+	char disk_sum[TRANSFER_SUM + 1], memory_sum[TRANSFER_SUM + 1]; /* of transfer.h */
+};
+struct offload *offload_files(uv_loop_t *loop, const struct offload_files *f, offload_done_fn done, void *ctx); /* EBADMSG: one is damaged */
 
 #endif

@@ -256,7 +256,7 @@ static void copy_disk(struct taking *t)
 	struct err e;
 
 	if (to >= 0) {
-		t->copy = offload_disk_copy(t->vm->qemu.loop, take_fd(&t->disk), to, on_copied, t);
+		t->copy = offload_files(t->vm->qemu.loop, &(struct offload_files){ .from = take_fd(&t->disk), .to = to, .memory = -EBADF }, on_copied, t);
 		return;
 	}
 	(void)err_sys(&e, ERR_UNAVAILABLE, -to, "make the snapshot's disk");

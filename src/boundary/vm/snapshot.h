@@ -2,7 +2,7 @@
  *
  *   disk    as it was at that moment
  *   state   the machine's memory and devices, of a snapshot with memory, but not of a fork whose children map it (memory.h)
- *   meta    what it was taken of; written last, so that a snapshot without it is none
+ *   meta    what it was taken of, and a hash over each of the two, but not of a fork; written last, so that a snapshot without it is none
  *
  * Of a machine that is suspended memory and devices are taken in the same way, into its own folder (vmdir.h), and it ends.
  *
@@ -12,12 +12,15 @@
 #ifndef CAISSON_BOUNDARY_VM_SNAPSHOT_H
 #define CAISSON_BOUNDARY_VM_SNAPSHOT_H
 
+#include "boundary/vm/transfer.h"
 #include "boundary/vm/vm_int.h"
 
 struct snapshot_meta {
+	char id[40];
 	uint64_t memory_mib, disk_mib;
 	unsigned cpus;
 	bool with_memory;
+	char disk_sum[TRANSFER_SUM + 1], memory_sum[TRANSFER_SUM + 1]; /* of transfer.h; "" of one that passes */
 	bool apart; /* its memory and devices are in files that we hold (memory.h), and there is no "state" */
 };
 

@@ -5,7 +5,8 @@
 #include "boundary/vm/memory.h"
 #include "boundary/vm/snapshot.h"
 
-enum { SNAPSHOT_META_VERSION = 2 }; /* 1 was before machines had the port of volumes, so that its memory is of no use */
+/* 1 was before machines had the port of volumes, so that its memory is of no use; 2 had no hashes. */
+enum { SNAPSHOT_META_VERSION = 3, SNAPSHOT_META_WITH_MEMORY = 2, SNAPSHOT_META_WITH_SUMS = 3 };
 
 char *snapshot_path(const char *data, const char *prefix, const char *snapshot); /* heap */
 void snapshot_folder_remove(const char *path);
@@ -16,7 +17,7 @@ struct keeping {
 	int changed, devices, base; /* of memory apart (memory.h), or negative */
 	bool good, passing, memory; /* not good: it is removed */
 	int machine;                /* suspended: whose folder gets the memory, and there is no snapshot; or negative */
-	char *folder, *path, *to, meta[200];
+	char *folder, *path, *to, meta[200]; /* but for the sums */
 	uint64_t bytes;             /* result */
 	struct memory_files apart;  /* the same, when its memory is */
 };

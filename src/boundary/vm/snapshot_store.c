@@ -62,6 +62,27 @@ static int write_out(int dir)
 	return fsync(dir) < 0 ? -errno : 0;
 }
 
+/* "-": there is no such file. */
+static int sum_of(int dir, const char *name, char ret[static TRANSFER_SUM + 1])
+{
+	auto_fd int fd = vmdir_open_file(dir, name, O_RDONLY);
+
+	snprintf(ret, TRANSFER_SUM + 1, "-");
+	return fd == -ENOENT ? 0 : fd < 0 ? fd : transfer_sum(fd, ret);
+}
+
+/* Of what is to last, with sums. */
+static int write_meta(const struct keeping *k)
+{
+	char disk[TRANSFER_SUM + 1] = "-", state[TRANSFER_SUM + 1] = "-";
+	int r = k->passing ? 0 : sum_of(k->dir, "disk", disk);
+
+	if (r == 0 && !k->passing)
+		r = sum_of(k->dir, "state", state);
+	auto_free char *text = xasprintf("%s %s %s", k->meta, disk, state);
+	return r == 0 ? vmdir_write(k->dir, "meta", text) : r;
+}
+
 static int put_in_place(struct keeping *k)
 {
 	for (size_t i = k->memory ? KEPT_FILES : KEPT_FILES - 1; i < ARRAY_LEN(files); i++) /* what was for the taking only */
@@ -69,7 +90,7 @@ static int put_in_place(struct keeping *k)
 	int r = k->changed < 0 ? 0 : memory_make(k->changed, k->base, k->devices, MEMORY_READ_IN_MAX, &k->apart);
 
 	if (r == 0)
-		r = vmdir_write(k->dir, "meta", k->meta);
+		r = write_meta(k);
 	if (r == 0 && !k->passing)
 		r = write_out(k->dir);
 	if (r == 0 && rename(k->path, k->to) < 0)
@@ -81,7 +102,13 @@ static int put_in_place(struct keeping *k)
 static int put_beside_disk(struct keeping *k)
 {
 	auto_fd int state = vmdir_open_file(k->dir, "state", O_RDONLY);
-	int r = state < 0 ? state : fsync(state) < 0 || renameat(k->dir, "state", k->machine, "memory") < 0 || fsync(k->machine) < 0 ? -errno : 0;
+	char sum[TRANSFER_SUM + 1];
+	int r = state < 0 ? state : transfer_sum(state, sum);
+
+	if (r == 0)
+		r = vmdir_write(k->machine, "memory.sum", sum);
+	if (r == 0)
+		r = fsync(state) < 0 || renameat(k->dir, "state", k->machine, "memory") < 0 || fsync(k->machine) < 0 ? -errno : 0;
 
 	snapshot_folder_remove(k->path);
 	return r;
@@ -124,14 +151,25 @@ int vm_snapshot_open(const struct vm *v, const char *snapshot, struct snapshot_m
 	unsigned long long memory, disk;
 	unsigned cpus;
 	int version, with;
+	struct snapshot_meta meta = { 0 };
 
 	if (!text)
 		return err_set(e, ERR_NOT_FOUND, ENOENT, "there is no such snapshot");
-	if (sscanf(text, "%d %llu %llu %u %d", &version, &memory, &disk, &cpus, &with) != 5 || version < 1 || version > SNAPSHOT_META_VERSION || with < 0 || with > 2)
-		return err_set(e, ERR_UNAVAILABLE, EBADMSG, "the snapshot is damaged");
-	if (with && version < SNAPSHOT_META_VERSION)
+	int n = sscanf(text, "%d %llu %llu %u %d %64s %64s", &version, &memory, &disk, &cpus, &with, meta.disk_sum, meta.memory_sum);
+	if (n < 5 || version < 1 || version > SNAPSHOT_META_VERSION || with < 0 || with > 2 || (version >= SNAPSHOT_META_WITH_SUMS && n != 7))
+		return err_set(e, ERR_UNAVAILABLE, EBADMSG, "snapshot %s is damaged: what it was taken of cannot be read", snapshot);
+	if (with && version < SNAPSHOT_META_WITH_MEMORY)
 		return err_set(e, ERR_UNSUPPORTED, EBADMSG, "the snapshot's memory is of a machine that an earlier version of this program made, with other devices");
-	*ret = (struct snapshot_meta){ memory, disk, cpus, with > 0, with == 2 };
+	for (char *sums[] = { meta.disk_sum, meta.memory_sum }, **s = sums; s < sums + ARRAY_LEN(sums); s++)
+		if (streq(*s, "-"))
+			**s = '\0';
+	snprintf(meta.id, sizeof meta.id, "%s", snapshot);
+	meta.memory_mib = memory;
+	meta.disk_mib = disk;
+	meta.cpus = cpus;
+	meta.with_memory = with > 0;
+	meta.apart = with == 2;
+	*ret = meta;
 	return take_fd(&dir);
 }
 

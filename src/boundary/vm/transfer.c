@@ -92,6 +92,20 @@ static int step(struct transfer *t)
 	return r;
 }
 
+int transfer_sum(int fd, char ret_sum[static TRANSFER_SUM + 1])
+{
+	auto_free struct transfer *t = xcalloc(1, sizeof *t);
+	int r = 0;
+
+	t->files[0] = (struct transfer_file){ .from = fd, .to = -EBADF };
+	while (r == 0 && t->at == 0)
+		r = step(t);
+	EVP_MD_CTX_free(t->md);
+	if (r >= 0)
+		memcpy(ret_sum, t->files[0].sum, TRANSFER_SUM + 1);
+	return MIN(r, 0);
+}
+
 static int run(void *work, struct err *e)
 {
 	struct transfer *t = work;

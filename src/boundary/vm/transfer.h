@@ -12,6 +12,9 @@ struct transfer_file {
 	char sum[TRANSFER_SUM + 1]; /* result: over what is not zero and where it is, so that holes make no difference */
 };
 
+/* The same sum of one file alone, which is read now: in a thread. 0 or a negative errno. */
+int transfer_sum(int fd, char ret_sum[static TRANSFER_SUM + 1]);
+
 struct transfer;
 typedef void (*transfer_fn)(void *ctx, int r, const struct transfer_file files[TRANSFER_FILES]); /* r: 0 or a negative errno */
 /* `to` files get the same size. */

@@ -1,5 +1,6 @@
 #include "boundary/vm/vm.h"
 
+#include "base/log.h"
 #include "boundary/vm/ask.h"
 #include "boundary/vm/memory.h"
 #include "boundary/vm/snapshot.h"
@@ -56,20 +57,23 @@ static int check_spec(struct vm *v, const struct boundary_spec *s, struct err *e
 }
 
 /* A machine that goes on has to be the machine that it was. */
-static int from_snapshot(const struct vm *v, const struct boundary_spec *s, bool *ret_memory, const struct memory_files **ret_apart, struct err *e)
+static int from_snapshot(const struct vm *v, const struct boundary_spec *s, struct snapshot_meta *ret_meta, const struct memory_files **ret_apart, struct err *e)
 {
 	struct snapshot_meta meta;
 	auto_fd int folder = vm_snapshot_open(v, s->from_snapshot, &meta, e);
 
-	if (folder < 0)
+	if (folder < 0) {
+		if (e->errnum == EBADMSG)
+			log_error("sandbox=%s msg=\"%s\"", s->id, e->message);
 		return folder;
+	}
 	if (meta.with_memory && (meta.memory_mib != s->resources.memory_mib || meta.cpus != (unsigned)ceil(s->resources.cpus)))
 		return err_set(e, ERR_INVALID, EINVAL, "resources: this snapshot has a machine's memory, of %llu MiB and %u cpus, and that cannot change",
 			       (unsigned long long)meta.memory_mib, meta.cpus);
 	const struct memory_files *apart = meta.apart ? memory_of(v, s->from_snapshot) : NULL;
 	if (meta.apart && !apart)
 		return err_set(e, ERR_GONE, ENOENT, "the memory of this fork has gone with the daemon that took it");
-	*ret_memory = meta.with_memory;
+	*ret_meta = meta;
 	*ret_apart = apart;
 	return take_fd(&folder);
 }
@@ -77,9 +81,9 @@ static int from_snapshot(const struct vm *v, const struct boundary_spec *s, bool
 static int create(struct vm *v, const struct boundary_spec *s, boundary_done_fn done, void *ctx, struct err *e)
 {
 	int r = check_spec(v, s, e);
-	bool with_memory = false;
+	struct snapshot_meta meta;
 	const struct memory_files *apart = NULL;
-	auto_fd int folder = r == 0 && s->from_snapshot ? from_snapshot(v, s, &with_memory, &apart, e) : -EBADF;
+	auto_fd int folder = r == 0 && s->from_snapshot ? from_snapshot(v, s, &meta, &apart, e) : -EBADF;
 
 	if (r == 0 && s->from_snapshot && folder < 0)
 		return folder;
@@ -101,7 +105,7 @@ static int create(struct vm *v, const struct boundary_spec *s, boundary_done_fn 
 	m->remove = true; /* until it has answered, failing leaves nothing */
 	m->start = (struct waiting){ done, ctx };
 	if (folder >= 0)
-		machine_make_from(m, take_fd(&folder), with_memory, apart);
+		machine_make_from(m, take_fd(&folder), &meta, apart);
 	else
 		machine_make(m);
 	return 0;

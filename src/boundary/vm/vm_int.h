@@ -10,6 +10,7 @@
 #include <uthash.h>
 
 struct memory_files;
+struct snapshot_meta;
 
 struct vm {
 	struct boundary base;
@@ -52,7 +53,7 @@ struct machine {
 	bool wakes;                     /* it is started where it was suspended, not from its disk */
 	bool between;                   /* nobody can have left something half said on its line */
 	struct taking *taking;          /* of a snapshot that holds it */
-	struct offload *copy;           /* of the disk that it begins with: a template's or a snapshot's */
+	struct offload *copy;           /* of the disk that it begins with, a template's or a snapshot's; and a look at what it goes on from */
 	char template[TEMPLATE_KEY + 1]; /* what it is a copy of, until it has answered; else "" */
 	int state_fd;                   /* of that template, or of a snapshot, until QEMU has it */
 	int ram_fd;                     /* what its memory began as, for its life; negative where that is nothing, or not known any more */
@@ -74,7 +75,7 @@ void machine_forget(struct machine *m);
 /* From a template; m->start is told. May have told before it returns, and then the machine is gone. */
 void machine_make(struct machine *m);
 /* The same from a snapshot: its folder (taken), what its meta says, and its memory where that lies elsewhere (borrowed), or NULL. */
-void machine_make_from(struct machine *m, int folder, bool with_memory, const struct memory_files *apart);
+void machine_make_from(struct machine *m, int folder, const struct snapshot_meta *meta, const struct memory_files *apart);
 /* From its own disk, or where it was suspended (wakes); m->start is told, as by machine_make. A process of a daemon that was killed before it had written
  * it down is ended first. */
 void machine_begin(struct machine *m);

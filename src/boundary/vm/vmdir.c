@@ -42,7 +42,7 @@ int vmdir_open(const char *data, const char *id)
 
 int vmdir_remove(const char *data, const char *id, struct err *e)
 {
-	static const char *const names[] = { "vmm", "guest", "qmp", "limits", "held", "held.new", "ready", "ready.new", "ephemeral.new", "vmm.new", "limits.new", "ephemeral", "memory", "disk" };
+	static const char *const names[] = { "vmm", "guest", "qmp", "limits", "held", "held.new", "ready", "ready.new", "ephemeral.new", "vmm.new", "limits.new", "ephemeral", "memory", "memory.sum", "memory.sum.new", "disk" };
 	auto_fd int dir = vmdir_open(data, id);
 	auto_free char *path = xasprintf("%s/%s", data, id);
 

@@ -5,6 +5,7 @@
  *   vmm         the process (vmm.h), while it runs
  *   limits      "memory_mib cpu_millis disk_mib pids image"
  *   memory      memory and devices of a machine that is suspended; gone when it runs again
+ *   memory.sum  its hash (transfer.h)
  *   held        there while a snapshot holds it still: "running" or "paused", as it will be again
  *   ready       there if the guest has been set up since that process began
  *   ephemeral   there if the disk goes with the process
