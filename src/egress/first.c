@@ -164,7 +164,7 @@ enum first first_follow(struct flow *f, const uint8_t *p, size_t n, const char *
 				return refuse(ret_reason, "bytes behind an upgrade that nobody has answered");
 			break;
 		case HTTP_ERROR:
-			return refuse(ret_reason, "HTTP that could be read in two ways");
+			return refuse(ret_reason, f->http->error);
 		}
 	}
 }
@@ -189,10 +189,9 @@ static bool is_blank(uint8_t c)
 
 /* Is what the parser refuses another protocol, or something that servers could read as HTTP all the same? By its first line: one that says HTTP,
  * or that a path stands in behind a word. What is no text ends it, so that nobody waits for more of a protocol that has no lines. */
-static enum first judge_other(const uint8_t *p, size_t n, const char **ret_reason)
+static enum first judge_other(const uint8_t *p, size_t n, const char *lenient, const char **ret_reason)
 {
 	enum { METHOD_MAX = 32, LINE_MAX_HTTP = 8192 };
-	static const char lenient[] = "HTTP that could be read in two ways";
 	size_t at = 0, end, word;
 
 	while (at < n && (p[at] == '\r' || p[at] == '\n' || is_blank(p[at])))
@@ -212,6 +211,12 @@ static enum first judge_other(const uint8_t *p, size_t n, const char **ret_reaso
 	return end == n && may_be ? FIRST_WAIT : FIRST_PASS;
 }
 
+/* It is refused in any case; HTTP that is none by our parser's reason. */
+static enum first refuse_other(const uint8_t *p, size_t n, const char *lenient, const char *other, const char **ret_reason)
+{
+	return judge_other(p, n, lenient, ret_reason) == FIRST_REFUSE ? FIRST_REFUSE : refuse(ret_reason, other);
+}
+
 /* Does it begin as HTTP does? Without taking anything: the same bytes are followed when they are sent on. */
 static enum first judge_http(struct flow *f, const uint8_t *p, size_t n, const char **ret_reason)
 {
@@ -222,11 +227,11 @@ static enum first judge_http(struct flow *f, const uint8_t *p, size_t n, const c
 	http_init(&probe, HTTP_REQUEST);
 	enum http_event ev = http_feed(&probe, &in, &body);
 	if (ev == HTTP_ERROR && reads_addr(f->box, &f->addr, f->port))
-		v = refuse(ret_reason, "neither TLS nor HTTP, to a host whose requests are read");
+		v = refuse_other(p, n, probe.error, "neither TLS nor HTTP, to a host whose requests are read", ret_reason);
 	else if (ev == HTTP_ERROR && f->by_name)
-		v = refuse(ret_reason, "neither TLS nor HTTP; a rule may end in /raw");
+		v = refuse_other(p, n, probe.error, "neither TLS nor HTTP; a rule may end in /raw", ret_reason);
 	else if (ev == HTTP_ERROR)
-		v = judge_other(p, n, ret_reason);
+		v = judge_other(p, n, probe.error, ret_reason);
 	else if (ev == HTTP_HEAD)
 		v = FIRST_PASS;
 	if (ev == HTTP_HEAD) {

@@ -243,7 +243,7 @@ static bool run_requests(struct conn *c)
 		else if (ev == HTTP_END)
 			on_request_end(c);
 		else if (ev == HTTP_ERROR)
-			answer(c, x->req.error_status, "invalid", "HTTP that could be read in two ways");
+			answer(c, x->req.error_status, "invalid", x->req.error);
 		buf_consume(&c->client.in, used);
 		moved = moved || used || ev != HTTP_MORE;
 		if (ev == HTTP_MORE)

@@ -199,7 +199,7 @@ static bool is_basic(const struct place_field *f, struct str *ret_coded)
 {
 	struct str v = place_value(f);
 
-	if (!str_eq_nocase(f->name, STR("Authorization")) || v.n < 7 || strncasecmp(v.p, "Basic ", 6) != 0)
+	if (v.n < 7 || strncasecmp(v.p, "Basic ", 6) != 0)
 		return false;
 	*ret_coded = (struct str){ v.p + 6, v.n - 6 };
 	while (ret_coded->n && ret_coded->p[0] == ' ') {
@@ -217,7 +217,7 @@ static enum placed place_basic(const struct key *k, struct place *p, struct plac
 	enum placed v = PLACED;
 
 	if (n > 0 && find((struct str){ plain, (size_t)n }, k->placeholder)) {
-		v = k->spec.basic ? may_go(k, p) : place_refuse(p, k, 403, "the secret may not stand in Basic authentication");
+		v = k->spec.basic && str_eq_nocase(f->name, STR("Authorization")) ? may_go(k, p) : place_refuse(p, k, 403, "the secret may not stand in Basic authentication here");
 		if (v == PLACED && (fresh = replaced((struct str){ plain, (size_t)n }, k->placeholder, str_of(k->spec.value)))) {
 			size_t len = strlen(fresh);
 			text = xmalloc(6 + 4 * ((len + 2) / 3) + 1);
@@ -252,12 +252,34 @@ static enum placed place_fields(const struct key *k, struct place *p)
 	return v;
 }
 
+static int hex_of(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1;
+}
+
+/* Also where bytes of it are percent-encoded. */
+static bool find_encoded(struct str in, const char *what)
+{
+	char *plain = xcalloc(in.n + 1, 1);
+	size_t n = 0;
+
+	for (size_t i = 0; i < in.n; i++) {
+		bool coded = in.p[i] == '%' && in.n - i > 2 && hex_of(in.p[i + 1]) >= 0 && hex_of(in.p[i + 2]) >= 0;
+		plain[n++] = coded ? (char)(hex_of(in.p[i + 1]) << 4 | hex_of(in.p[i + 2])) : in.p[i];
+		i += coded ? 2 : 0;
+	}
+	bool found = find((struct str){ plain, n }, what) != NULL;
+	explicit_bzero(plain, n);
+	free(plain);
+	return found;
+}
+
 /* One that stands for nothing here: of a secret that was taken away, or of another sandbox. Sent on it would only be told to strangers. */
 static bool has_stranger(const struct place *p)
 {
 	struct str coded;
 
-	if (find(p->fresh_target ? str_of(p->fresh_target) : p->target, PREFIX))
+	if (find_encoded(p->fresh_target ? str_of(p->fresh_target) : p->target, PREFIX))
 		return true;
 	for (size_t i = 0; i < p->n; i++) {
 		if (find(place_value(&p->fields[i]), PREFIX))

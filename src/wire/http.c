@@ -370,7 +370,7 @@ static int split_target(struct http_parser *p)
 		rest.p += n;
 		rest.n -= n;
 	} else if (rest.n == 0 || rest.p[0] != '/') {
-		return fail(p, 400, "request target does not begin with /"), -1;
+		return fail(p, 400, streq(h->method, "CONNECT") ? "method CONNECT is not carried here" : "request target does not begin with /"), -1;
 	}
 	h->path = rest;
 	if (cut(&rest, '?', &h->path))

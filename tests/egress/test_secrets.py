@@ -8,9 +8,10 @@ import time
 import urllib.parse
 
 import world
-from test_names import TWO_WAYS
+from test_audit import audit
+from test_names import HTTP, TWO_WAYS
 from upstream import Upstream, aws_signature, openers
-from world import CAISSON, Box, until
+from world import CAISSON, PUBLIC4, Box, until
 
 CANARY = "canary-4f1d0c7e-value-that-nobody-may-see"
 
@@ -186,10 +187,35 @@ def test_secret_in_disguise_or_beside_another(w):
               "    for fields in ((('Authorization', 'Bearer ' + K), ('authorization', other)), (('AUTHORIZATION', other), ('Authorization', 'Bearer ' + K))):\n"
               "        s, b = twice(*fields); assert s == 400 and 'second field' in b, (fields, s, b)\n"
               "for odd in ('%63' + K[1:], K.upper(), K[:-1], K[:30] + '+' + K[30:], K.replace('-', '%2D')):\n"
-              "    s, h, b = ask(path='/v1/q?key=' + odd); assert s == (403 if odd == K[:-1] or '+' in odd else 200), (odd, s, b)\n"
+              "    s, h, b = ask(path='/v1/q?key=' + odd); assert s == (200 if odd == K.upper() else 403), (odd, s, b)\n"
+              "for path in ('/v1/%63' + K[1:], '/v1/x?other=' + K.replace('a', '%61'), '/v1/x?' + K.replace('-', '%2d')): assert ask(path=path)[0] == 403, path\n"
+              "for n in ('X_Auth', 'Proxy_Authorization'): assert ask(**{n: 'basic  ' + base64.b64encode(('me:' + K).encode()).decode()})[0] == 403, n\n"
               "assert ask(Authorization='Bearer ' + base64.b64encode(K.encode()).decode())[0] == 200\n"
               "assert ask(method='POST', body=K, X_Other='x')[0] == 200\n")
         assert t.up.heads and not [h for h in t.up.heads if CANARY in h] and not [b for b in t.up.bodies if CANARY.encode() in b], t.up.heads
+
+
+def test_secret_and_heads_that_are_refused_say_why(w):
+    with Set(w) as t:
+        out = t.ask("import socket\n"
+                    "def raw(head):\n"
+                    "    s = ssl.create_default_context().wrap_socket(socket.create_connection(('api.test', 8443), 20), server_hostname='api.test'); s.sendall(head)\n"
+                    "    got = b''\n"
+                    "    while more := s.recv(65536): got += more\n"
+                    "    return got.split()[1].decode() + ' ' + got.decode().rsplit('message', 1)[1][3:-3].strip('\"}')\n"
+                    "print(raw(b'GET /v1/x HTTP/1.1\\r\\n\\r\\n'))\n"
+                    "print(raw(b'GET /v1/x HTTP/1.1\\r\\nHost: api.test:8443\\r\\n' + b'a: b\\r\\n' * 101 + b'\\r\\n'))\n"
+                    "print(raw(b'CONNECT api.test:8443 HTTP/1.1\\r\\nHost: api.test:8443\\r\\n\\r\\n'))\n")
+        lines = out.split("\n")
+        assert lines[0] == "400 no Host" and lines[1] == "431 more than 100 header fields" and lines[2].startswith("400 ") and "method" in lines[2], out
+        assert not t.up.heads
+    with w.create("allow", allow=["api.test:80"]) as b:
+        out = b.python("import socket\nsocket.getaddrinfo('api.test', 80)\n" + HTTP + f"""
+print(http('{PUBLIC4}', b'GET / HTTP/1.1\\r\\nHost: api.test\\r\\n\\r\\n', b'GET / HTTP/1.1\\r\\nHost: api.test\\r\\n' + b'a: b\\r\\n' * 101 + b'\\r\\n'))""")
+        assert out == "['200', 'refused']", out
+        b.python(HTTP + f"print(http('{PUBLIC4}', b'CONNECT evil.test:443 HTTP/1.1\\r\\nHost: evil.test\\r\\n\\r\\n'), http('{PUBLIC4}', b'GET / HTTP/1.1\\r\\n\\r\\n'))")
+        reasons = {"more than 100 header fields", "method CONNECT is not carried here", "no Host"}
+        assert until(lambda: reasons <= {l.get("reason") for l in audit(w, b)}), audit(w, b)
 
 
 def test_secret_goes_nowhere_else(w):
