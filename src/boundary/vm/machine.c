@@ -267,7 +267,15 @@ static void on_loaded(void *ctx)
 	(void)unlinkat(m->dir, "memory", 0);
 }
 
-static const struct qemu_events events = { .started = on_started, .ended = on_ended, .event = on_event, .loaded = on_loaded, .restored = on_restored };
+static bool may_run(void *ctx)
+{
+	const struct machine *m = ctx;
+
+	return !m->paused && !m->taking;
+}
+
+static const struct qemu_events events = { .started = on_started, .ended = on_ended, .event = on_event, .may_run = may_run, .loaded = on_loaded,
+					   .restored = on_restored };
 
 static int launch(struct machine *m, enum vmm_begin begin, int ram, int kernel, struct err *e)
 {

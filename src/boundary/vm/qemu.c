@@ -1,5 +1,6 @@
 #include "boundary/vm/qemu.h"
 
+#include "base/log.h"
 #include "boundary/vm/monitor.h"
 #include "boundary/vm/vmdir.h"
 #include "boundary/vm/vmm.h"
@@ -11,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { LOG_SIZE = 4096, BEATS_MISSED = 3, RESTORE_MS = 60000 };
+enum { LOG_SIZE = 4096, BEATS_MISSED = 3, BEATS_NO_ROOM = 5, RESTORE_MS = 60000 };
 
 struct qemu {
 	const struct qemu_host *host;
@@ -22,7 +23,7 @@ struct qemu {
 	pid_t pid;
 	uv_poll_t poll;
 	uv_timer_t beat;
-	unsigned handles, unanswered;
+	unsigned handles, unanswered, no_room;
 	const char *how; /* it said that it would end, or NULL */
 	uint64_t restore_by_ms, beat_at_ms;
 	bool launching, restoring, sweeping, killed, freed;
@@ -195,15 +196,37 @@ static void on_event(void *ctx, const char *name, const json_t *data)
 	}
 }
 
+/* The host had no room for what the guest wrote to its disk. QEMU then holds the machine, keeps what it could not write, and tries that again when
+ * the machine is to go on. (Told to the guest instead, it would be an I/O error that costs its file system the journal.) */
+static void on_no_room(struct qemu *q)
+{
+	if (q->ev->may_run && !q->ev->may_run(q->ctx))
+		return;
+	if (q->no_room++ == 0)
+		log_warn("sandbox=%s msg=\"the host has no room for what the machine writes to its disk: it is held\"", q->id);
+	if (q->no_room <= BEATS_NO_ROOM) {
+		qemu_call(q, "cont", NULL, -EBADF, NULL, NULL);
+		return;
+	}
+	uv_timer_stop(&q->beat);
+	kill_because(q, "the host had no room for what the virtual machine wrote to its disk");
+}
+
 static void on_beat_answered(void *ctx, const struct err *e, const json_t *result)
 {
 	struct qemu *q = ctx;
+	const char *status = json_string_value(json_object_get(result, "status"));
 
 	if (q->freed || e)
 		return;
 	q->unanswered = 0;
+	if (streq(status, "io-error")) {
+		on_no_room(q);
+		return;
+	}
+	q->no_room = 0;
 	/* KVM has refused to run it further. QEMU then stays, and answers, and nothing in it will ever move again. */
-	if (streq(json_string_value(json_object_get(result, "status")), "internal-error")) {
+	if (streq(status, "internal-error")) {
 		uv_timer_stop(&q->beat);
 		kill_because(q, "KVM has given the virtual machine up (QEMU: internal-error)");
 	}

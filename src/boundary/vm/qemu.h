@@ -15,6 +15,7 @@ struct qemu_events {
 	void (*started)(void *ctx, const struct err *e); /* e: there is none and was none; not called after qemu_adopt */
 	void (*ended)(void *ctx, const struct err *why); /* the process is gone */
 	qmp_event_fn event;                              /* or NULL */
+	bool (*may_run)(void *ctx);                      /* or NULL: always. Whether nobody holds it still */
 	void (*loaded)(void *ctx);                       /* or NULL. After qemu_restore: it has all of its state, and is about to run */
 	void (*restored)(void *ctx);                     /* then, and it may not be without: it runs */
 };

@@ -281,8 +281,8 @@ static void on_told(void *ctx, const struct err *e, const json_t *result)
 	struct telling *t = ctx;
 
 	(void)result;
-	if (!e)
-		t->m->paused = t->pause;
+	if (e)
+		t->m->paused = !t->pause;
 	machine_tell(&t->w, e);
 	free(t);
 }
@@ -302,6 +302,7 @@ static void hold(struct boundary *b, const char *id, bool pause, boundary_done_f
 	}
 	struct telling *t = xcalloc(1, sizeof *t);
 	*t = (struct telling){ m, pause, { done, ctx } };
+	m->paused = pause; /* from now on, so that nobody else has it run behind this */
 	qemu_call(m->qemu, pause ? "stop" : "cont", NULL, -EBADF, on_told, t);
 }
 
