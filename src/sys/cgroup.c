@@ -177,6 +177,17 @@ static int set_v2(struct cgroup_host *h, int fd, const struct cgroup_limits *l, 
 	return rc;
 }
 
+/* What waits in a group's TCP sockets v1 counts beside its memory, and only under a limit; v2 counts it as memory. Kernels may be built without. */
+static uint64_t tcp_memory(const struct cgroup_limits *l)
+{
+	return l->memory_bytes / 4;
+}
+
+static int no_such_file(int rc)
+{
+	return rc == -ENOENT ? 0 : rc;
+}
+
 static int set_v1(enum cgroup_tree t, int fd, const struct cgroup_limits *l)
 {
 	int rc = 0;
@@ -187,6 +198,8 @@ static int set_v1(enum cgroup_tree t, int fd, const struct cgroup_limits *l)
 			rc = fs_write_at_f(fd, "memory.memsw.limit_in_bytes", "%llu", (unsigned long long)l->memory_bytes);
 		else if (rc == 0)
 			(void)fs_write_at(fd, "memory.swappiness", "0"); /* the second best where swap is not accounted */
+		if (rc == 0)
+			rc = no_such_file(fs_write_at_f(fd, "memory.kmem.tcp.limit_in_bytes", "%llu", (unsigned long long)tcp_memory(l)));
 	} else if (t == CGROUP_TREE_CPU) {
 		/* The period is the kernel's default. Each write walks all groups of the host, so one is enough. */
 		rc = fs_write_at_f(fd, "cpu.cfs_quota_us", "%llu", (unsigned long long)(l->cpu_millis * CPU_PERIOD_USEC / 1000));
@@ -289,7 +302,7 @@ static int change_limits(struct cgroup_host *h, const char *id, const struct cgr
 	const bool v2 = h->kind == CGROUP_V2;
 	const enum cgroup_tree memory = v2 ? CGROUP_TREE_V2 : CGROUP_TREE_MEMORY, cpu = v2 ? CGROUP_TREE_V2 : CGROUP_TREE_CPU,
 			       pids = v2 ? CGROUP_TREE_V2 : CGROUP_TREE_PIDS;
-	char bytes[24], quota[48], count[24];
+	char bytes[24], tcp[24], quota[48], count[24];
 
 	snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)l->memory_bytes);
 	snprintf(count, sizeof count, "%llu", (unsigned long long)l->pids);
@@ -304,6 +317,9 @@ static int change_limits(struct cgroup_host *h, const char *id, const struct cgr
 		rc = write_in(h, memory, id, "memory.limit_in_bytes", bytes);
 		if (rc == 0 && raised < 0 && raised != -ENOENT)
 			rc = write_in(h, memory, id, "memory.memsw.limit_in_bytes", bytes);
+		snprintf(tcp, sizeof tcp, "%llu", (unsigned long long)tcp_memory(l));
+		if (rc == 0)
+			rc = no_such_file(write_in(h, memory, id, "memory.kmem.tcp.limit_in_bytes", tcp));
 	}
 	if (rc == 0)
 		rc = write_in(h, cpu, id, v2 ? "cpu.max" : "cpu.cfs_quota_us", quota);

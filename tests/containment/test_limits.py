@@ -143,3 +143,37 @@ def test_impossible_disk_is_refused_with_the_cause():
         mib = free.f_bavail * free.f_frsize // (1 << 20)
         message = refused("unavailable", d.create, disk=mib + 1, ephemeral=False)
         assert "MiB free" in message
+
+
+FILL = """
+import socket
+held, data = [], b"x" * (1 << 20)
+l = socket.create_server(("127.0.0.1", 0), backlog=1000)
+try:
+    for _ in range(400):
+        s = socket.create_connection(l.getsockname(), 2)
+        held += [s, l.accept()[0]]
+        for at in held[-2:]:
+            at.setblocking(False)
+            try:
+                for _ in range(64):
+                    at.send(data)
+            except BlockingIOError:
+                pass
+except OSError:
+    pass
+def waits(s):
+    m = s.getsockopt(socket.SOL_SOCKET, 55, 36)
+    u = [int.from_bytes(m[i:i + 4], "little") for i in range(0, 36, 4)]
+    return u[0] + u[4] + u[5] + u[7]
+print(sum(map(waits, held)) >> 20)
+"""
+
+
+def test_sockets():
+    """What waits in a sandbox's own sockets is no more than its limit, whichever cgroups count it."""
+    with sandboxes() as d:
+        id, neighbour = d.create(memory=128, disk=16), d.create()
+        out, code = d.run(id, "ulimit -n 1000; python3 -c 'exec(bytes.fromhex(\"%s\"))' 2>&1" % FILL.encode().hex(), check=False)
+        assert code in (137, None) or (code == 0 and int(out) <= 128), (out, code)
+        assert d.run(neighbour, "echo fine")[0] == "fine"
