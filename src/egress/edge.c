@@ -447,6 +447,7 @@ static void loop(struct edge *e)
 			flows_sweep(e, now);
 			names_sweep(e, now);
 			udp_sweep(e, now);
+			hold_sweep(e);
 			bury(e);
 			sweep_boxes(e);
 			swept = now;
@@ -469,6 +470,7 @@ static int prepare(struct edge *e, const struct edge_options *o)
 	e->buffer = xmalloc(COPY_BUFFER);
 	e->room = xmalloc(HELLO_MAX);
 	e->reserve = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	hold_prepare(e);
 	int rc = e->epoll < 0 ? -errno : nets_parse(o->lan ? o->lan : "", &e->net.lan);
 	if (rc == 0)
 		rc = resolvers_read(e, o->resolvers);

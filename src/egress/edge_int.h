@@ -21,6 +21,7 @@
 #define FIRST_MAX	16384 /* bytes that are looked at before a connection is judged */
 #define FIRST_WITHIN_MS 10000
 #define DIAL_WITHIN_MS	30000
+#define DRAIN_WITHIN_MS 60000 /* in which something is taken */
 #define COPY_BUFFER	(256U << 10)
 #define KEPT_MAX	(16U << 20) /* bytes of a sandbox's that wait here; beyond, each connection gets KEPT_LITTLE */
 #define KEPT_LITTLE	4096U
@@ -90,6 +91,7 @@ struct box { /* a sandbox */
 	size_t n_behind; /* of the flows: not connections of the sandbox's own */
 	struct udp_box udp;
 	size_t kept; /* bytes of its connections that are read and not yet taken by the other side */
+	size_t held; /* by the kernel for them, at most */
 	struct pin *pins;
 	struct lookup *lookups;
 	struct bucket new_flows, questions, events;
@@ -111,7 +113,7 @@ struct half {
 	uint64_t bytes;
 };
 
-enum flow_state { FLOW_FIRST, FLOW_ASK, FLOW_DIAL, FLOW_OPEN, FLOW_DEAD };
+enum flow_state { FLOW_FIRST, FLOW_ASK, FLOW_DIAL, FLOW_DRAIN, FLOW_OPEN, FLOW_DEAD };
 
 struct flow {
 	struct box *box;
@@ -133,6 +135,9 @@ struct flow {
 	char *name; /* that it goes by, or NULL */
 	struct ask *ask; /* FLOW_ASK */
 	uint64_t started_ms, deadline_ms;
+	size_t held; /* by the kernel */
+	bool narrow; /* with small buffers, for its sandbox has its share */
+	size_t owed; /* FLOW_DRAIN: bytes that have not been taken */
 	bool queued;
 	struct flow *prev, *next;	    /* of its box */
 	struct flow *wait_prev, *wait_next; /* of edge->waiting */
@@ -148,12 +153,13 @@ struct edge {
 	bool has_v6;
 	struct addr resolvers[RESOLVERS_MAX];
 	size_t n_resolvers;
-	struct flow *waiting; /* in FLOW_FIRST, FLOW_ASK and FLOW_DIAL */
+	struct flow *waiting; /* in FLOW_FIRST, FLOW_ASK, FLOW_DIAL and FLOW_DRAIN */
 	struct flow *run;     /* have had their turn and could go on */
 	struct flow *dead;    /* freed when the events of this turn are through */
 	struct lookup *dead_lookups;
 	struct udp_flow *dead_udp;
 	size_t n_lookups, n_udp, n_flows;
+	size_t held, held_max; /* bytes of the kernel's, for all */
 	size_t many_flows; /* with so many, half of the descriptors are in use */
 	int reserve;		  /* a descriptor that is let go of to refuse a connection when there is no other */
 	uint8_t *buffer;	  /* COPY_BUFFER */
@@ -201,6 +207,13 @@ struct bucket *box_rate(struct box *b, bool up);
 bool box_moved(struct box *b, bool up, size_t n); /* false: more than it may altogether */
 extern const char used_up[];
 struct addr addr_of(const struct sockaddr_storage *ss, uint16_t *ret_port);
+
+/* hold.c */
+void hold_prepare(struct edge *e);
+void hold_weigh(struct flow *f);  /* after it has moved bytes */
+void hold_join(struct flow *f);	  /* it has its server */
+void hold_forget(struct flow *f); /* it ends */
+void hold_sweep(struct edge *e);
 
 /* udp.c */
 void udp_take(struct box *b, struct source *s);

@@ -4,9 +4,10 @@
  *   ASK     accepted on port 53: questions of names are read and answered here (ask.c); there is no other side
  *   DIAL    judged; the other side has been asked
  *   OPEN    both sides are there; bytes are copied
+ *   DRAIN   both have ended; one has not taken its last bytes yet, which the kernel would keep on nobody's account
  *   DEAD    closed; freed at the end of the turn
  *
- * accepted -> FIRST -> DIAL -> OPEN -> DEAD; what needs no look at its bytes skips FIRST; accepted -> ASK -> DEAD; any -> DEAD. A connection that may go anywhere
+ * accepted -> FIRST -> DIAL -> OPEN (-> DRAIN) -> DEAD; what needs no look at its bytes skips FIRST; accepted -> ASK -> DEAD; any -> DEAD. A connection that may go anywhere
  * but to some names (unjudged) is opened first, since the server may have to speak first, and its client's bytes are held until they are
  * judged.
  *
@@ -15,8 +16,10 @@
 #include "egress/edge_int.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -91,7 +94,7 @@ void flow_kill(struct flow *f, bool reset)
 
 	if (f->state == FLOW_DEAD)
 		return;
-	if (f->state == FLOW_OPEN && !f->behind)
+	if ((f->state == FLOW_OPEN || f->state == FLOW_DRAIN) && !f->behind)
 		edge_tell(b, EDGE_CLOSED, true, f->port, (struct verdict_text){ &f->addr, f->name, NULL, POLICY_TCP },
 			  &(struct flow_end){ f->up.bytes, f->down.bytes, f->started_ms });
 	enter_state(f, FLOW_DEAD, 0);
@@ -101,6 +104,7 @@ void flow_kill(struct flow *f, bool reset)
 		reset_on_close(f->client.fd);
 		reset_on_close(f->server.fd);
 	}
+	hold_forget(f);
 	edge_unwatch(e, &f->client);
 	edge_unwatch(e, &f->server);
 	b->kept -= f->up.rest_len + f->down.rest_len;
@@ -258,6 +262,7 @@ static void begin(struct box *b, int fd)
 		return;
 	}
 	set_options(fd);
+	hold_weigh(f);
 	if (edge_watch(b->edge, &f->client, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) < 0) {
 		refuse(f, "out of memory");
 		return;
@@ -516,6 +521,27 @@ static int copy(struct flow *f, struct half *h)
 	return 1;
 }
 
+static size_t owed_to(int fd)
+{
+	int n = 0;
+
+	return ioctl(fd, SIOCOUTQ, &n) == 0 && n > 1 ? (size_t)n : 0; /* one is the end itself */
+}
+
+/* Until both sides have what is theirs. */
+static void drain(struct flow *f)
+{
+	size_t owed = owed_to(f->client.fd) + owed_to(f->server.fd);
+
+	if (owed == 0) {
+		flow_kill(f, false);
+	} else if (f->state != FLOW_DRAIN || owed < f->owed) {
+		f->owed = owed;
+		enter_state(f, FLOW_DRAIN, DRAIN_WITHIN_MS);
+		hold_weigh(f);
+	}
+}
+
 void flow_run(struct flow *f)
 {
 	struct edge *e = f->box->edge;
@@ -528,9 +554,10 @@ void flow_run(struct flow *f)
 		return;
 	}
 	if (f->up.told && f->down.told) {
-		flow_kill(f, false);
+		drain(f);
 		return;
 	}
+	hold_weigh(f);
 	/* The answer to an upgrade lets the client's bytes go on. */
 	bool again = up > 0 || down > 0 || (f->up.readable && !f->hold && !f->up.rest_len && !f->up.ended && !f->box->throttled);
 	if (again && !f->queued) {
@@ -560,6 +587,8 @@ void flow_on_client(struct flow *f, uint32_t events)
 		look_and_dial(f);
 	else if (f->state == FLOW_OPEN)
 		flow_run(f);
+	else if (f->state == FLOW_DRAIN)
+		drain(f);
 }
 
 /* The host itself, by whatever way: the kernel chooses the very address as the source then. */
@@ -597,6 +626,7 @@ static void connected(struct flow *f)
 		refuse(f, "an address of this host");
 		return;
 	}
+	hold_join(f);
 	enter_state(f, FLOW_OPEN, 0);
 	edge_tell(f->box, EDGE_CONNECT, true, f->port, (struct verdict_text){ &f->addr, f->name, NULL, POLICY_TCP }, NULL);
 	f->up.readable = f->down.readable = f->up.writable = f->down.writable = true;
@@ -609,6 +639,10 @@ void flow_on_server(struct flow *f, uint32_t events)
 		connected(f);
 		return;
 	}
+	if (f->state == FLOW_DRAIN && events & EPOLLERR)
+		flow_kill(f, true);
+	else if (f->state == FLOW_DRAIN)
+		drain(f);
 	if (f->state != FLOW_OPEN)
 		return;
 	if (events & EPOLLERR) {
@@ -664,11 +698,14 @@ void flows_sweep(struct edge *e, uint64_t now)
 {
 	struct flow *f, *next;
 
-	DL_FOREACH_SAFE2 (e->waiting, f, next, wait_next)
-		if (now >= f->deadline_ms) {
-			if (f->state == FLOW_FIRST)
-				refuse(f, "nothing that names a host was sent");
-			else
-				flow_kill(f, f->state == FLOW_DIAL);
-		}
+	DL_FOREACH_SAFE2 (e->waiting, f, next, wait_next) {
+		if (f->state == FLOW_DRAIN)
+			drain(f);
+		if (f->state == FLOW_DEAD || now < f->deadline_ms)
+			continue;
+		if (f->state == FLOW_FIRST)
+			refuse(f, "nothing that names a host was sent");
+		else
+			flow_kill(f, f->state != FLOW_ASK);
+	}
 }

@@ -97,6 +97,11 @@ static int fill_plain(void *ctx, int proc)
 		rc = fs_write_at(proc, "sys/net/ipv4/ip_unprivileged_port_start", "0");
 	if (rc == 0)
 		(void)fs_write_at(proc, "sys/net/ipv4/ping_group_range", "0 2147483647");
+	/* Nobody in there is far away: a megabyte for a connection is plenty, where the kernel would give some tens to each. */
+	if (rc == 0)
+		rc = fs_write_at(proc, "sys/net/ipv4/tcp_rmem", "4096 131072 1048576");
+	if (rc == 0)
+		rc = fs_write_at(proc, "sys/net/ipv4/tcp_wmem", "4096 16384 1048576");
 	return rc;
 }
 

@@ -4,7 +4,7 @@
 
 /* A new one, owned by the user namespace of the caller: whoever is put in holds no capability over it. The caller's own is as
  * before on return. Ports from 0 are free to bind inside and ping sockets are allowed to all groups: both matter to a
- * root that has no capability here. Returns a descriptor, or a negative errno. Not for a process with threads. */
+ * root that has no capability here. Connections have buffers of at most 1 MiB each way. Returns a descriptor, or a negative errno. Not for a process with threads. */
 struct netns_maker {
 	int own;  /* the caller's namespace */
 	int proc; /* a /proc of our own, or negative */

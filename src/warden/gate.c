@@ -24,7 +24,7 @@
 #define LISTENER 4	   /* the port of the listeners; any would do, nothing else listens in a gate */
 #define NAMES_PORT 53
 #define BACKLOG	 1024	   /* half-open connections are the edge's memory */
-#define BUFFER	 (1 << 20) /* bytes of a socket each way, at most */
+#define BUFFER	 (1 << 20) /* of datagrams, each way */
 /* What the gate asks for its neighbour from. An answer comes from whatever address was dialled, which is not one of the link's own, and then
  * the kernel asks from a link-local address or, where there is none, not at all: the sandbox would be found only when it asks itself. */
 #define LINK_LOCAL "fe80::1"
@@ -497,10 +497,11 @@ static int open_socket(int family, int type, uint16_t port)
 		rc = set(fd, SOL_IPV6, IPV6_V6ONLY, 1);
 	if (rc == 0 && type == SOCK_DGRAM)
 		rc = tell_destination(fd, family, port);
+	const int buffer = type == SOCK_STREAM ? EDGE_GATE_BUFFER : BUFFER;
 	if (rc == 0)
-		rc = set(fd, SOL_SOCKET, SO_RCVBUF, BUFFER / 2); /* the kernel doubles it */
+		rc = set(fd, SOL_SOCKET, SO_RCVBUF, buffer / 2); /* the kernel doubles it */
 	if (rc == 0)
-		rc = set(fd, SOL_SOCKET, SO_SNDBUF, BUFFER / 2);
+		rc = set(fd, SOL_SOCKET, SO_SNDBUF, buffer / 2);
 	if (rc < 0)
 		return rc;
 	if (bind(fd, family == AF_INET ? (struct sockaddr *)&a4 : (struct sockaddr *)&a6, family == AF_INET ? sizeof a4 : sizeof a6) < 0 ||

@@ -21,6 +21,7 @@
 /* --- warden to edge --- */
 enum edge_gate_op { EDGE_GATE_OPEN = 1, EDGE_GATE_CLOSE };
 /* With EDGE_GATE_OPEN, in this order: listeners; what questions come to, and all other datagrams; what takes whole packets for the sandbox. */
+#define EDGE_GATE_BUFFER (256 << 10) /* bytes that the kernel keeps of a connection in a gate, each way */
 enum { EDGE_TCP4, EDGE_TCP6, EDGE_DNS4, EDGE_DNS6, EDGE_UDP4, EDGE_UDP6, EDGE_RAW4, EDGE_RAW6, EDGE_GATE_FDS };
 struct edge_gate {
 	uint32_t magic, op;
