@@ -251,8 +251,6 @@ static void set_policy(struct edge *e, struct edge_record *r)
 	take(&b->asked, &r->asked);
 	take(&b->read, &r->read);
 	b->has_policy = true;
-	if (b->limits.bytes != r->head.bytes)
-		b->moved = 0;
 	b->limits = (struct network_limits){ r->head.bytes_per_second, r->head.bytes, r->head.connections, r->head.connections_per_second };
 	names_rejudge(b);
 	DL_FOREACH_SAFE (b->flows, f, next)

@@ -48,6 +48,9 @@ def test_limits_a_number_of_bytes(w):
         out = b.python(CONNECT + f"print(connect('{PUBLIC4}', 7))")
         assert out in REFUSED, out
         assert any("used up" in l.get("reason", "") for l in audit(w, b))
+        assert b.network(mode="public", limits={"bytes": 99999})[0] == 200  # another limit does not give it once more
+        assert b.network(mode="public", limits={"bytes": 100000})[0] == 200
+        assert b.python(CONNECT + f"print(connect('{PUBLIC4}', 7))") in REFUSED
         status, s = b.network(mode="public", limits={"bytes": 10000000})
         assert status == 200, s
         assert b.python(FETCH + "print(move(7, 400000))") == "400000"
