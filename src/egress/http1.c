@@ -67,6 +67,12 @@ static void refuse(struct conn *c, struct place *p)
 	answer(c, p->status, p->status == 403 ? "denied" : "invalid", p->reason);
 }
 
+static void object(struct conn *c, int status, const char *kind, struct str method, struct str target, const char *why)
+{
+	opener_tell_objection(c, method, target, why);
+	answer(c, status, kind, why);
+}
+
 /* --- requests --- */
 
 /* Why a head is not carried, whatever secrets it has; NULL = it is. */
@@ -192,7 +198,7 @@ static void on_request_head(struct conn *c)
 	if (c->refusal[0])
 		answer(c, 502, "unavailable", c->refusal);
 	else if (why)
-		answer(c, status, "denied", why);
+		object(c, status, "denied", str_of(h->method), h->target, why);
 	else
 		judge_method(c, h);
 }
@@ -243,7 +249,7 @@ static bool run_requests(struct conn *c)
 		else if (ev == HTTP_END)
 			on_request_end(c);
 		else if (ev == HTTP_ERROR)
-			answer(c, x->req.error_status, "invalid", x->req.error);
+			object(c, x->req.error_status, "invalid", STR(""), STR(""), x->req.error);
 		buf_consume(&c->client.in, used);
 		moved = moved || used || ev != HTTP_MORE;
 		if (ev == HTTP_MORE)

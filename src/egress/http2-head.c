@@ -201,6 +201,12 @@ void http2_answered(struct stream *s, bool allowed, const char *why)
 		fields_done(&w->head);
 }
 
+static void object(struct stream *s, const struct fields *f, int status, const char *why)
+{
+	opener_tell_objection(s->h->c, get(f, ":method"), get(f, ":path"), why);
+	http2_refuse(s, status, "denied", why);
+}
+
 void http2_on_request(struct stream *s)
 {
 	struct conn *c = s->h->c;
@@ -212,7 +218,7 @@ void http2_on_request(struct stream *s)
 	if (c->refusal[0])
 		http2_refuse(s, 502, "unavailable", c->refusal);
 	else if (why)
-		http2_refuse(s, status, "denied", why);
+		object(s, f, status, why);
 	else if (s->collecting || may_go(s, f))
 		judge(s, f);
 	if (!s->collecting && !s->question)

@@ -57,7 +57,7 @@ void opener_tell(struct conn *c, const struct place *p, bool allowed)
 {
 	struct opener *o = c->o;
 	const struct key *k = allowed ? p->placed : p->at_fault;
-	const char *question = memchr(p->target.p, '?', p->target.n);
+	const char *question = p->target.n ? memchr(p->target.p, '?', p->target.n) : NULL;
 	size_t path = question ? (size_t)(question - p->target.p) : p->target.n;
 	struct opener_event ev = { .magic = OPENER_MAGIC, .kind = OPENER_SECRET, .allowed = allowed, .port = c->port, .lost = o->events_lost };
 
@@ -70,6 +70,14 @@ void opener_tell(struct conn *c, const struct place *p, bool allowed)
 		o->events_lost++;
 	else
 		o->events_lost = 0;
+}
+
+void opener_tell_objection(struct conn *c, struct str method, struct str target, const char *reason)
+{
+	struct place p = { .method = method, .target = target };
+
+	snprintf(p.reason, sizeof p.reason, "%s", reason);
+	opener_tell(c, &p, false);
 }
 
 void refusal_body(const char *kind, const char *message, struct buf *out)

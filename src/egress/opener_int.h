@@ -105,6 +105,7 @@ void opened_cut(struct conn *c);		   /* the same, and whoever reads sees that so
 /* Is it the name that this connection was opened for, with its port or without? */
 bool opened_for(const struct conn *c, struct str authority);
 void opener_tell(struct conn *c, const struct place *p, bool allowed);
+void opener_tell_objection(struct conn *c, struct str method, struct str target, const char *reason); /* to a request, whatever secrets it has */
 
 /* tls.c */
 int tls_open(struct opener *o);			/* before everything is given up: reads the host's trust store */

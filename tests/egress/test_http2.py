@@ -111,7 +111,8 @@ def test_http2_refuses_what_http1_refuses(w):
             s.close();""".replace("PORT", str(PORT)))
         assert len([l for l in t.up.lines if "headers" in l]) == 1
         lines = lambda: w.request("GET", f"/v1/audit?type=secret.denied&sandbox={t.box.id}")[1]["items"]
-        assert until(lambda: len(lines()) == 8), lines()
+        assert until(lambda: len(lines()) == 13), lines()
+        assert len([l for l in lines() if "another host" in l["reason"]]) == 4
 
 
 def test_http2_streams(w):

@@ -208,7 +208,10 @@ def test_secret_and_heads_that_are_refused_say_why(w):
                     "print(raw(b'CONNECT api.test:8443 HTTP/1.1\\r\\nHost: api.test:8443\\r\\n\\r\\n'))\n")
         lines = out.split("\n")
         assert lines[0] == "400 no Host" and lines[1] == "431 more than 100 header fields" and lines[2].startswith("400 ") and "method" in lines[2], out
+        assert "421" in t.ask("print(ask(Host='evil.test:8443')[0])")
         assert not t.up.heads
+        told = {(l.get("reason"), l.get("method")) for l in audit(w, t.box) if l["type"] == "secret.denied"}
+        assert {("no Host", ""), ("more than 100 header fields", "")} <= told and "another host than the one that this connection is for" in {r for r, _ in told}, told
     with w.create("allow", allow=["api.test:80"]) as b:
         out = b.python("import socket\nsocket.getaddrinfo('api.test', 80)\n" + HTTP + f"""
 print(http('{PUBLIC4}', b'GET / HTTP/1.1\\r\\nHost: api.test\\r\\n\\r\\n', b'GET / HTTP/1.1\\r\\nHost: api.test\\r\\n' + b'a: b\\r\\n' * 101 + b'\\r\\n'))""")
