@@ -311,7 +311,7 @@ void sandbox_view(const struct sandbox *s, struct sandbox_view *ret)
 		.id = s->row.id,
 		.name = s->row.name,
 		.state = s->row.state,
-		.error = s->row.state == SANDBOX_ERROR ? s->row.error : NULL,
+		.error = s->row.state == SANDBOX_ERROR || s->row.state == SANDBOX_DELETING ? s->row.error : NULL,
 		.image_digest = s->row.image_digest,
 		.boundary = s->row.boundary,
 		.accelerator = s->boundary && s->boundary->ops->accelerator ? s->boundary->ops->accelerator(s->boundary, &(const char *){ NULL }) : NULL,

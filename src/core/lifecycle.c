@@ -624,6 +624,8 @@ static void on_destroyed(void *ctx, const struct err *e)
 	if (e) {
 		log_error("sandbox=%s msg=\"delete failed, will be tried again: %s\"", s->row.id, e->message);
 		s->delete_again_ms = now_unix_ms() + DELETE_AGAIN_MS;
+		if (!s->row.error || !streq(s->row.error, e->message))
+			enter_state(s, SANDBOX_DELETING, e->message);
 		end(s, e);
 		return;
 	}

@@ -106,8 +106,7 @@ void request_destroy(struct warden *w, struct sandbox *s, const struct warden_re
 	if (!s) {
 		s = warden_add(w, rq->id);
 		memcpy(s->record.id, rq->id, sizeof s->record.id);
-		s->life = LIFE_SWEEPING;
-		s->sweep_since_ms = now_ms();
+		sandbox_await_sweep(s);
 		cgroup_kill(&w->groups, rq->id);
 	}
 	s->destroying = true;

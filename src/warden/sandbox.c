@@ -23,7 +23,8 @@
 
 #define MIB		   (1024ULL * 1024)
 #define START_WAIT_MS	   10000 /* from clone to exec: a loaded machine, not a reason to hang for ever */
-#define SWEEP_GIVE_UP_MS   10000
+#define END_WITHIN_MS	   10000
+#define SWEEP_FRACTION	   16
 #define THROTTLED_AFTER_MS 30
 #define ARGS_MAX	   640 /* user, workdir, hostname, env of 4096 bytes in pairs of at least 3, NULL */
 #define STACK_SIZE	   65536
@@ -476,17 +477,30 @@ void sandbox_kill(struct keeper *k, struct sandbox *s)
 	cgroup_kill(k->groups, s->record.id);
 	(void)process_signal(s->pidfd, SIGKILL);
 	s->life = LIFE_ENDING;
-	s->kill_since_ms = now_ms();
+	s->ending_since_ms = now_ms();
 	s->unthrottled = false;
 }
 
-bool sandbox_hurry(struct keeper *k, struct sandbox *s)
+void sandbox_hurry(struct keeper *k, struct sandbox *s)
 {
-	if (!s->unthrottled && now_ms() - s->kill_since_ms > THROTTLED_AFTER_MS) {
+	if (!s->unthrottled && now_ms() - s->ending_since_ms > THROTTLED_AFTER_MS) {
 		cgroup_unthrottle(k->groups, s->record.id);
 		s->unthrottled = true;
 	}
-	return s->unthrottled;
+}
+
+static bool patience_is_over(const struct sandbox *s)
+{
+	return now_ms() - s->ending_since_ms >= END_WITHIN_MS;
+}
+
+bool sandbox_end_is_late(struct keeper *k, struct sandbox *s)
+{
+	if (!patience_is_over(s))
+		return false;
+	cgroup_kill(k->groups, s->record.id);
+	s->ending_since_ms = now_ms();
+	return true;
 }
 
 void sandbox_ended(struct keeper *k, struct sandbox *s)
@@ -501,24 +515,30 @@ void sandbox_ended(struct keeper *k, struct sandbox *s)
 	 * deleted takes its pages along. */
 	if (s->record.disk_kind == DISK_FILE && !s->destroying)
 		cgroup_drop_cache(k->groups, s->record.id);
-	s->sweep_since_ms = now_ms();
+	sandbox_await_sweep(s);
+}
+
+void sandbox_await_sweep(struct sandbox *s)
+{
 	s->life = LIFE_SWEEPING;
+	s->ending_since_ms = now_ms();
+	s->sweep_next_ms = 0;
 }
 
 int sandbox_sweep(struct keeper *k, struct sandbox *s)
 {
 	char name[48];
-	bool patient = now_ms() - s->sweep_since_ms < SWEEP_GIVE_UP_MS;
 
+	/* One that a disk or a server which does not answer holds is not to cost the others the processor. */
+	s->sweep_next_ms = now_ms() + (now_ms() - s->ending_since_ms) / SWEEP_FRACTION;
 	socket_name(s, name);
 	(void)unlinkat(k->place->sockets_fd, name, 0);
-	int groups = cgroup_remove(k->groups, s->record.id);
+	if (cgroup_remove(k->groups, s->record.id) < 0)
+		return -EBUSY; /* for as long as it takes: its uids and its disk are nobody else's while a process of it lives */
 	/* With its mounts in our hands the disk is still bound, and to nothing but them. */
 	bool bound = s->mounts < 0 && s->record.disk_kind == DISK_FILE && disk_is_bound(k->place, s->record.id, s->record.loop);
-	if ((groups < 0 || bound) && patient)
-		return -EBUSY;
-	if (groups < 0)
-		log_warn("sandbox=%s msg=\"its groups cannot be removed\" errno=%d", s->record.id, -groups);
+	if (bound && !patience_is_over(s))
+		return -EAGAIN;
 	if (bound)
 		log_warn("sandbox=%s msg=\"its disk is still bound to loop%u\"", s->record.id, s->record.loop);
 	if (s->server >= 0)
@@ -702,7 +722,6 @@ void sandbox_adopt(struct keeper *k, struct sandbox *s, const struct record *r)
 		return;
 	}
 	s->oom = cgroup_oom_kills(k->groups, r->id) > 0;
-	s->life = LIFE_SWEEPING;
-	s->sweep_since_ms = now_ms();
+	sandbox_await_sweep(s);
 	cgroup_kill(k->groups, r->id); /* a killed PID 1 takes everybody along; this is for a half-made one */
 }

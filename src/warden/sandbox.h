@@ -4,7 +4,9 @@
  *   STOPPED   no process; the disk may be there        may: start, stop (nothing to do), destroy
  *   RUNNING   PID 1 lives (perhaps frozen)             may: stop, destroy, pause, resume, usage
  *   ENDING    told to die, its pidfd is awaited        may: stop, destroy (joined)
- *   SWEEPING  PID 1 is gone, groups or disk are still being let go of by the kernel; tried again on every tick
+ *   SWEEPING  PID 1 is gone, groups or disk are still being let go of by the kernel; tried again, ever more seldom
+ *
+ * ENDING and SWEEPING last as long as a process of it lives: whoever waits is told every ten seconds that it does.
  *
  * RUNNING -> ENDING -> SWEEPING -> STOPPED, or gone if destroy was asked for. From RUNNING an end by itself goes to SWEEPING. */
 #ifndef CAISSON_WARDEN_SANDBOX_H
@@ -36,7 +38,8 @@ struct sandbox {
 	struct slot *slot;
 	struct warden_request *making; /* what it is to become */
 	bool destroying, oom, untold;  /* untold: ended by itself, the daemon has not heard yet */
-	uint64_t kill_since_ms, sweep_since_ms;
+	uint64_t ending_since_ms; /* ENDING or SWEEPING, or it was late and has been told to die once more */
+	uint64_t sweep_next_ms;
 	bool unthrottled;
 	struct waiter *waiters;
 	struct sandbox *next_in_bucket, *next_busy, *prev_busy;
@@ -62,11 +65,16 @@ void sandbox_unmake(struct keeper *k, struct sandbox *s);
 int sandbox_boot(struct keeper *k, struct sandbox *s, const struct warden_request *rq, struct err *e);
 /* RUNNING -> ENDING. */
 void sandbox_kill(struct keeper *k, struct sandbox *s);
-/* Looked at while ENDING: one that takes long gets the processor's time it needs to die. True: nothing more to do but wait. */
-bool sandbox_hurry(struct keeper *k, struct sandbox *s);
+/* Looked at while ENDING: one that takes long gets the processor's time it needs to die. */
+void sandbox_hurry(struct keeper *k, struct sandbox *s);
+/* ENDING or SWEEPING: true once every ten seconds that its end does not come. It has been killed again then. */
+bool sandbox_end_is_late(struct keeper *k, struct sandbox *s);
 /* PID 1 has ended -> SWEEPING. */
 void sandbox_ended(struct keeper *k, struct sandbox *s);
-/* One try to let go of everything that a running one had. 0: done, now STOPPED; -EBUSY: again later. */
+/* -> SWEEPING, from now on. */
+void sandbox_await_sweep(struct sandbox *s);
+/* One try to let go of everything that a running one had. 0: done, now STOPPED; else again at sweep_next_ms: -EBUSY while a process of
+ * it lives, however long that is; -EAGAIN while its disk is bound, which is passed over in the end. */
 int sandbox_sweep(struct keeper *k, struct sandbox *s);
 /* Of a STOPPED one: the disk's name and the record. */
 int sandbox_remove(struct keeper *k, struct sandbox *s);

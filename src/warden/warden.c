@@ -210,10 +210,26 @@ void warden_kill(struct warden *w, struct sandbox *s)
 		warden_set_busy(w, s, true);
 }
 
+/* What waits for a disk or a server that does not answer outlives SIGKILL. */
+static void tell_if_late(struct warden *w, struct sandbox *s)
+{
+	struct err e;
+
+	if (!sandbox_end_is_late(&w->keeper, s))
+		return;
+	(void)err_set(&e, ERR_UNAVAILABLE, ETIMEDOUT, "its processes do not end");
+	log_error("sandbox=%s msg=\"%s\"", s->record.id, e.message);
+	warden_answer_waiters(w, s, &e);
+	tell_exit(w, s);
+}
+
 void warden_sweep(struct warden *w, struct sandbox *s)
 {
-	if (sandbox_sweep(&w->keeper, s) < 0) {
+	int rc = sandbox_sweep(&w->keeper, s);
+	if (rc < 0) {
 		warden_set_busy(w, s, true);
+		if (rc == -EBUSY)
+			tell_if_late(w, s);
 		return;
 	}
 	warden_set_busy(w, s, false);
@@ -223,7 +239,7 @@ void warden_sweep(struct warden *w, struct sandbox *s)
 		return;
 	}
 	struct err e;
-	int rc = sandbox_remove(&w->keeper, s);
+	rc = sandbox_remove(&w->keeper, s);
 	if (rc < 0)
 		(void)err_sys(&e, ERR_UNAVAILABLE, -rc, "remove the disk");
 	tell_exit(w, s);
@@ -329,12 +345,14 @@ static void tick(struct warden *w)
 
 	for (struct sandbox *s = w->busy; s; s = next) {
 		next = s->next_busy;
-		if (s->life == LIFE_SWEEPING)
+		if (s->life == LIFE_SWEEPING && now_ms() >= s->sweep_next_ms) {
 			warden_sweep(w, s);
-		else if (s->life == LIFE_ENDING)
-			warden_set_busy(w, s, !sandbox_hurry(&w->keeper, s));
-		else if (s->life != LIFE_MAKING)
+		} else if (s->life == LIFE_ENDING) {
+			sandbox_hurry(&w->keeper, s);
+			tell_if_late(w, s);
+		} else if (s->life == LIFE_RUNNING) {
 			look_after_pause(w, s);
+		}
 	}
 }
 
@@ -423,8 +441,7 @@ static void adopt_group(void *ctx, const char *name)
 		s->record.disk_kind = DISK_MEMORY;
 	}
 	cgroup_kill(&w->groups, id);
-	s->life = LIFE_SWEEPING;
-	s->sweep_since_ms = now_ms();
+	sandbox_await_sweep(s);
 	warden_set_busy(w, s, true);
 }
 

@@ -4,6 +4,7 @@ import hashlib
 import pathlib
 import random
 import sqlite3
+import sys
 import threading
 import time
 
@@ -11,6 +12,9 @@ import pytest
 
 from client import BOUNDARY, output
 from conftest import Server, create, remove, wait_for
+
+sys.path.append(str(pathlib.Path(__file__).parent.parent / "containment"))
+from held import held, move
 
 
 @pytest.mark.limit(300)
@@ -256,6 +260,23 @@ def test_servers_with_mounts_of_their_own_find_what_the_last_one_left():
     finally:
         server.stop()
         remove(server.data)
+
+
+@pytest.mark.limit(120)
+@pytest.mark.skipif(BOUNDARY != "process", reason="of the warden's groups")
+def test_a_delete_that_cannot_be_done_says_so_and_is_done_later(own):
+    _, client = own
+    box = create(client)
+    with held() as h:
+        move(h.pid, [g for g in pathlib.Path("/sys/fs/cgroup").glob(f"**/caisson/*/{box.id}")])
+        answer = client.delete(box.path, timeout=60)
+        assert answer.status == 503 and "its processes do not end" in answer.json["error"]["message"], answer
+        now = client.get(box.path).json
+        assert now["state"] == "deleting" and now["error"] == "its processes do not end"
+        assert h.process.poll() is None
+        h.answer()
+    wait_for(lambda: client.get(box.path).status == 404, 30)
+    assert not processes_of(box)
 
 
 @pytest.mark.skipif(BOUNDARY != "process", reason="of the warden's records")

@@ -249,7 +249,7 @@ int main(int argc, char **argv)
 
 	if (argc != 4)
 		return 2;
-	options = (struct warden_options){ .images = argv[1], .data = argv[2], .log_level = LOG_WARN, .old_kernel = getenv("OLD_KERNEL") != NULL };
+	options = (struct warden_options){ .images = argv[1], .data = argv[2], .log_level = LOG_WARN, .old_kernel = getenv("OLD_KERNEL") != NULL, .end_all = getenv("END_ALL") != NULL };
 	void *guest = read_file(argv[3], &options.guest_len);
 	options.guest = guest;
 	setvbuf(stdout, NULL, _IOLBF, 0);

@@ -5,6 +5,8 @@ import subprocess
 import time
 
 from harness import TOOLS, refused, sandboxes
+from held import held, move
+from test_adoption import first_process
 
 
 def life(**options):
@@ -120,6 +122,75 @@ def test_nothing_of_it_lives_when_destroy_answers():
             assert names_left(d, id) == []
             with open("/proc/self/mountinfo") as f:
                 assert id not in f.read()
+
+
+def uids(d, id):
+    return d.run(id, "cat /proc/self/uid_map")[0]
+
+
+def does_not_end(d, ask):
+    assert "its processes do not end" in refused("unavailable", d.ask, ask)
+
+
+def test_what_does_not_end_is_not_told_as_ended():
+    """Its uids, its group and its record are its own for as long as a process of it lives; a later warden knows that, too."""
+    with sandboxes() as d:
+        id = d.create(ephemeral=False)
+        its, others = uids(d, id), []
+        with held() as h:
+            move(h.pid, [g for g in d.groups() if g.endswith(id)])
+            for ask in (f"stop {id}", f"destroy {id}", "kill", f"destroy {id}"):
+                if ask == "kill":
+                    d.ask(ask)
+                else:
+                    does_not_end(d, ask)
+                assert d.listed()[id] is False and names_left(d, id)
+                others.append(d.create(memory=64, disk=16))
+                assert h.process.poll() is None and its not in [uids(d, other) for other in others]
+            refused("conflict", d.start, id)
+            h.answer()
+            d.destroy(id)
+        assert names_left(d, id) == [] and id not in d.listed()
+
+
+def test_what_does_not_end_holds_its_first_process():
+    """PID 1 of a namespace ends after all the others."""
+    with sandboxes() as d:
+        id = d.create()
+        with held("nsenter", "-t", str(first_process(d, id)), "-p") as h:
+            for _ in range(2):
+                does_not_end(d, f"destroy {id}")
+                assert names_left(d, id) and id in d.listed()
+            h.answer()
+            d.destroy(id)
+        assert names_left(d, id) == [] and d.listed() == {}
+
+
+def test_own_end_is_told_though_something_does_not_end():
+    with sandboxes() as d:
+        id = d.create(ephemeral=False)
+        with held() as h:
+            move(h.pid, [g for g in d.groups() if g.endswith(id)])
+            os.kill(first_process(d, id), signal.SIGKILL)
+            d.ask("wait 12000")
+            assert d.events == [["event", id, "ended"]]
+            h.answer()
+            d.start(id)
+        assert d.run(id, "echo up")[0] == "up"
+        d.ask("wait 100")
+        assert len(d.events) == 1
+
+
+def test_a_warden_that_ends_all_does_not_wait_for_ever():
+    with sandboxes(env={"END_ALL": "1"}) as d:
+        id, other = d.create(ephemeral=False), d.create()
+        with held() as h:
+            move(h.pid, [g for g in d.groups() if g.endswith(id)])
+            since = time.monotonic()
+            d.ask("restart")
+            assert 15 < time.monotonic() - since < 30
+            assert d.listed() == {id: False} and names_left(d, id) and names_left(d, other) == []
+            h.answer()
 
 
 def test_one_warden_for_a_folder():

@@ -178,11 +178,11 @@ static bool ask_again(struct by_warden *b, struct call *c, const struct warden_a
 {
 	uint64_t now = now_ms();
 
-	if (a->kind != ERR_UNAVAILABLE || a->errnum != EBUSY)
+	if (a->kind != ERR_UNAVAILABLE || (a->errnum != EBUSY && !c->swept))
 		return false;
 	if (!c->give_up_at)
 		c->give_up_at = now + RETRY_FOR_MS;
-	if (now >= c->give_up_at)
+	if (now >= c->give_up_at && !c->swept) /* that what was beside QEMU has ended is said when it is so */
 		return false;
 	c->again_at = now + RETRY_EVERY_MS;
 	if (!uv_is_active((const uv_handle_t *)&b->timer))
