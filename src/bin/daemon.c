@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BOUNDARIES_MAX = 4, GRACE_MS = 2000, HEAP_SLACK = 4 << 20 };
+enum { BOUNDARIES_MAX = 4, GRACE_MS = 2000, END_MS = 120000, END_LOST_MS = 10000, HEAP_SLACK = 4 << 20 };
 
 /* --- the dialects: all that a new one needs here is a line in the table --- */
 
@@ -112,6 +112,7 @@ struct daemon {
 	struct ssh_server *ssh;
 	uv_signal_t on_term, on_int;
 	uv_poll_t lifetime;
+	uv_timer_t deadline; /* of the end; it keeps nothing going */
 	bool watching_lifetime, ending, lost;
 	int exit_code;
 };
@@ -224,7 +225,7 @@ static void close_core(void *ctx)
 {
 	struct daemon *d = ctx;
 
-	core_close(d->core, on_core_closed, d);
+	core_close(d->core, d->lost, on_core_closed, d);
 }
 
 static void on_server_stopped(void *ctx)
@@ -237,8 +238,18 @@ static void on_server_stopped(void *ctx)
 		close_core(d);
 }
 
+/* Something is waited for that does not come. Whoever looks after this program starts it anew when it has ended, and not before; and a daemon that was
+ * killed leaves nothing that the next one does not know how to take up. */
+static void on_deadline(uv_timer_t *h)
+{
+	(void)h;
+	log_error("msg=\"the end takes too long: what is left of it is left to the next server\"");
+	_exit(1);
+}
+
 static void begin_end(struct daemon *d)
 {
+	uv_timer_start(&d->deadline, on_deadline, d->lost ? END_LOST_MS : END_MS, 0);
 	if (d->ending)
 		return;
 	d->ending = true;
@@ -263,11 +274,12 @@ void daemon_edge(void *daemon, int fd)
 
 void daemon_lost(struct daemon *d, const char *why)
 {
-	if (d->ending)
+	if (d->lost)
 		return;
 	log_error("msg=\"%s\"", why);
 	d->lost = true;
-	d->exit_code = 1;
+	if (!d->ending)
+		d->exit_code = 1;
 	begin_end(d);
 }
 
@@ -337,6 +349,8 @@ static void watch(struct daemon *d)
 {
 	uv_signal_init(d->loop, &d->on_term);
 	uv_signal_init(d->loop, &d->on_int);
+	uv_timer_init(d->loop, &d->deadline);
+	uv_unref((uv_handle_t *)&d->deadline);
 	d->on_term.data = d->on_int.data = d->lifetime.data = d;
 	uv_signal_start(&d->on_term, on_signal, SIGTERM);
 	uv_signal_start(&d->on_int, on_signal, SIGINT);
@@ -440,6 +454,8 @@ int daemon_run(struct daemon *d, const char *state_dir, const char *key_path)
 	}
 	watch(d);
 	core_start(d->core, on_started, d);
+	uv_run(d->loop, UV_RUN_DEFAULT);
+	uv_close((uv_handle_t *)&d->deadline, NULL);
 	uv_run(d->loop, UV_RUN_DEFAULT);
 	disassemble(d);
 	return d->exit_code;

@@ -121,7 +121,7 @@ static void close_handles(void *ctx)
 	pool_close_handle(c, on_handle_closed);
 }
 
-void core_close(struct core *c, void (*done)(void *ctx), void *ctx)
+void core_close(struct core *c, bool lost, void (*done)(void *ctx), void *ctx)
 {
 	struct sandbox *s, *next;
 
@@ -131,6 +131,7 @@ void core_close(struct core *c, void (*done)(void *ctx), void *ctx)
 		if (s->link) {
 			link_free(s->link);
 			s->link = NULL;
+			s->hello = false; /* a snapshot that is cut off lets go of the sandbox still */
 		}
 	}
 	core_audit_begin(c, "server.stopped", NULL, NULL);
@@ -138,7 +139,12 @@ void core_close(struct core *c, void (*done)(void *ctx), void *ctx)
 	webhooks_stop(c);
 	c->closed = done;
 	c->closed_ctx = ctx;
-	pool_drain(c, close_handles, c);
+	if (!lost) {
+		pool_drain(c, close_handles, c);
+		return;
+	}
+	pool_abandon(c);
+	close_handles(c);
 }
 
 void core_free(struct core *c)

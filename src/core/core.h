@@ -47,7 +47,8 @@ struct core_options { /* all borrowed; must outlive the core */
 struct core *core_new(uv_loop_t *loop, const struct core_options *o);
 /* Adopts what an earlier daemon left: calls done when every sandbox is accounted for. Call once, before anything else. */
 void core_start(struct core *c, void (*done)(void *ctx, const struct err *e), void *ctx);
-void core_close(struct core *c, void (*done)(void *ctx), void *ctx); /* leaves sandboxes running; then core_free */
+/* Leaves sandboxes running; then core_free. lost: the boundaries may answer nothing any more, and nothing is asked of them. */
+void core_close(struct core *c, bool lost, void (*done)(void *ctx), void *ctx);
 /* Deletes every sandbox (the end of an embedded server). */
 void core_delete_all(struct core *c, void (*done)(void *ctx), void *ctx);
 void core_free(struct core *c);

@@ -306,6 +306,8 @@ bool pool_exit(struct core *c, const char *id, const char *reason); /* false: it
 void pool_sweep(struct core *c);
 void pool_excuse(struct core *c, uint64_t ms); /* what is waited for has that much longer */
 void pool_drain(struct core *c, void (*done)(void *ctx), void *ctx); /* for good */
+/* The same where no boundary would answer: what is ready is left to the next daemon, which ends what it has no record of. */
+void pool_abandon(struct core *c);
 
 /* create.c: what a boundary is asked for when it is to make one; all but id and host name. Borrows from all. */
 struct boundary_spec shape_of(const struct boundary *b, const struct sandbox_spec *spec, const char *user, const struct image *image);

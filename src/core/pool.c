@@ -679,6 +679,18 @@ void pool_sweep(struct core *c)
 	fill(c->pool);
 }
 
+void pool_abandon(struct core *c)
+{
+	struct shape *s;
+
+	c->pool->draining = true;
+	uv_timer_stop(&c->pool->rest);
+	DL_FOREACH (c->pool->shapes, s) {
+		while (s->spares)
+			spare_free(s->spares);
+	}
+}
+
 void pool_drain(struct core *c, void (*done)(void *ctx), void *ctx)
 {
 	struct pool *p = c->pool;

@@ -11,6 +11,7 @@
 #include <linux/close_range.h>
 #include <linux/securebits.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -31,6 +32,8 @@
 /* Whom QEMU runs as inside: not the root of its user namespace, though that has no capability left either. */
 #define VMM_ID 1000
 
+enum { GO_WAIT_MS = 10000 };
+
 static int check(long rc)
 {
 	return rc < 0 ? -errno : 0;
@@ -43,9 +46,13 @@ static int own_descriptors(struct inside *in)
 	return check(syscall(SYS_close_range, INSIDE_END, ~0u, CLOSE_RANGE_UNSHARE));
 }
 
+/* Which may be killed before it has said it: what it had open is ours too, and the next one waits for its lock. (The time is for a death before the prctl.) */
 static int wait_for_warden(struct inside *in)
 {
-	return process_word_wait(&in->go, 0, -1);
+	(void)syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	int rc = process_word_wait(&in->go, 0, GO_WAIT_MS);
+	(void)syscall(SYS_prctl, PR_SET_PDEATHSIG, 0, 0, 0, 0);
+	return rc;
 }
 
 static int become_root(struct inside *in)

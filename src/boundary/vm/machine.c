@@ -627,7 +627,7 @@ static void end_unfinished(struct machine *m)
 
 int machine_adopt(struct vm *v, const char *id)
 {
-	auto_fd int dir = vmdir_open(v->data, id);
+	auto_fd int dir = v->closing ? -ESHUTDOWN : vmdir_open(v->data, id);
 	uint64_t memory = 0, millis = 0, disk = 0;
 
 	if (dir < 0)

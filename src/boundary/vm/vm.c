@@ -474,6 +474,7 @@ static void vm_free(struct boundary *b)
 	struct err e;
 
 	(void)err_set(&e, ERR_UNAVAILABLE, ECANCELED, "the boundary is being closed");
+	v->closing = true;
 	vm_snapshots_close(v);
 	memories_free(v);
 	HASH_ITER(hh, v->machines, m, next) {

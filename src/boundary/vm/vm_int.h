@@ -27,6 +27,7 @@ struct vm {
 	struct dropping *droppings;
 	struct memory *memories; /* memory.h */
 	bool whole_told;         /* that memory could not be saved apart */
+	bool closing;            /* whoever is told so may ask again, and is not to find a machine anew that was let go */
 };
 
 enum machine_state { MACHINE_WAITING, MACHINE_LAUNCHING, MACHINE_BOOTING, MACHINE_RUNNING, MACHINE_SYNCING, MACHINE_ENDING };
