@@ -103,6 +103,7 @@ struct sandbox {
 	uint64_t told_time_ms;     /* link_tell_time */
 	uint64_t answer_by_ms, heard; /* it has said nothing since it had said so many frames; 0 = nothing is waited for */
 	unsigned told_again;       /* because it was late; since somebody last had a reason to tell it */
+	bool unsaved;              /* its state could not be written down */
 	uint64_t delete_again_ms;  /* a failed delete is tried again then (wall clock); 0 = not */
 	bool present, present_started; /* what the boundary said at adoption */
 	UT_hash_handle hh_id, hh_name;

@@ -54,7 +54,7 @@ static void enter_state(struct sandbox *s, enum sandbox_state state, const char 
 	char *copy = xstrdup(error);
 	free(s->row.error);
 	s->row.error = copy;
-	store_sandbox_state(s->core->o.store, s->row.id, state, error, now);
+	s->unsaved = store_sandbox_state(s->core->o.store, s->row.id, state, error, now) < 0;
 	core_emit(s->core, "sandbox.state", s, old, NULL);
 	if (sandbox_is_opened(s))
 		secrets_tell(s);
@@ -618,9 +618,16 @@ void lifecycle_release(struct sandbox *s, uint64_t generation)
 static void on_destroyed(void *ctx, const struct err *e)
 {
 	struct sandbox *s = step_take(ctx);
+	struct err kept;
+	int rc;
 
 	if (!s)
 		return;
+	/* A later daemon that reads neither would bring it back. (What was on its disk may have made room by now.) */
+	if (!e && s->unsaved && (rc = store_sandbox_delete(s->core->o.store, s->row.id)) < 0) {
+		(void)err_sys(&kept, ERR_UNAVAILABLE, -rc, "the sandbox's record could not be removed");
+		e = &kept;
+	}
 	if (e) {
 		log_error("sandbox=%s msg=\"delete failed, will be tried again: %s\"", s->row.id, e->message);
 		s->delete_again_ms = now_unix_ms() + DELETE_AGAIN_MS;
