@@ -45,7 +45,7 @@ enum {
 	STATUS_FD_SH = 9,
 	SKIP_SIGNAL = 64,     /* SIGRTMAX, by number because not every bash has its name */
 	KILL_EVERY_MS = 20,   /* children of a cancelled command, as the shell goes on to the next one of its line */
-	KILL_SHELL_MS = 300,  /* then the shell itself is stuck */
+	KILL_SHELL_MS = 1000, /* then the shell itself is stuck; less would cost a session where the processors are busy */
 	SESSIONS_MAX = 1024,
 };
 
@@ -356,6 +356,8 @@ void session_reaped(struct session *s, int status)
 	struct run *r = s->current;
 	struct run *queued = take_ptr(&s->queue);
 
+	if (s->kill.at && WIFSIGNALED(status) && WTERMSIG(status) == SKIP_SIGNAL)
+		status = SIGKILL; /* it has lost our trap, or has just been replaced: it was cancelled like any other */
 	s->pid = 0;
 	s->queue_tail = &s->queue;
 	s->exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);

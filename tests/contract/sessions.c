@@ -217,6 +217,7 @@ static void cancel_skips_the_rest(void **state)
 	link_run_cancel(d->link, r->id);
 	assert_true(drive_until(d, &r->ended));
 	assert_true(r->end.canceled && r->end.session_ended);
+	assert_int_equal(r->end.signal, 9);
 	assert_true(got_is(drive_sh(d, "cat /tmp/rest"), 1, "", NULL));
 	assert_true(drive_session_close(d, "skip", &e));
 }
