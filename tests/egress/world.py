@@ -68,8 +68,8 @@ class Inside:
     def __init__(self, path):
         self.path = path
 
-    def enter(self, path):
-        fd = os.open(path, os.O_RDONLY)
+    @staticmethod
+    def enter(fd):
         try:
             if libc.setns(fd, 0x40000000):
                 raise OSError(ctypes.get_errno(), "setns")
@@ -77,10 +77,11 @@ class Inside:
             os.close(fd)
 
     def __enter__(self):
-        self.enter(self.path)
+        self.before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        self.enter(os.open(self.path, os.O_RDONLY))
 
     def __exit__(self, *_):
-        self.enter("/proc/1/ns/net" if not os.path.exists("/proc/self/ns/net") else f"/proc/{os.getpid()}/ns/net")
+        self.enter(self.before)
 
 
 class Server:
