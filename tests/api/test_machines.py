@@ -1,5 +1,6 @@
 """Virtual machines that are ready before anybody asks. Emulated, which every host can; making the first takes a boot."""
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import signal
@@ -20,18 +21,26 @@ class Machines(Server):
         return super().command() + ["--accelerator", "emulated", "--pool", "0"]
 
 
-@pytest.fixture(scope="module")
-def client():
+@contextlib.contextmanager
+def served():
+    """A server of machines with its client, which a test may leave dead, or replace."""
     if not (os.path.exists("/usr/bin/qemu-system-x86_64") and pathlib.Path(IMAGES, "vm/current").exists()):
         pytest.skip("no machines on this host")
     server = Machines()
     try:
-        client = server.start()
-        yield client
-        delete_all(client)
+        server.client = server.start()
+        yield server
+        if server.process.poll() is None:
+            delete_all(server.client)
     finally:
         server.stop()
         remove(server.data)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with served() as server:
+        yield server.client
 
 
 def pool(client):

@@ -7,25 +7,16 @@ import time
 
 import pytest
 
-from conftest import create, delete_all, remove, wait_for
-from test_machines import IMAGES, PATIENCE, Machines
+from conftest import create, wait_for
+from test_machines import PATIENCE, served
 
 KIND = {"boundary": "vm", "resources": {"memory_mib": 256}}
 
 
 @pytest.fixture(scope="module")
 def server():
-    if not (os.path.exists("/usr/bin/qemu-system-x86_64") and pathlib.Path(IMAGES, "vm/current").exists()):
-        pytest.skip("no machines on this host")
-    server = Machines()
-    try:
-        server.client = server.start()
+    with served() as server:
         yield server
-        if server.process.poll() is None:
-            delete_all(server.client)
-    finally:
-        server.stop()
-        remove(server.data)
 
 
 def start_anew(server, *boxes):
